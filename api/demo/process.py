@@ -1,0 +1,141 @@
+"""The demo's hold on its engine process: start, talk, kill, and never leave one behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Pipe
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from kvstrata import InvariantViolation, Kind
+
+from . import messages as m
+
+if TYPE_CHECKING:
+    from kvstrata import Recovery
+
+__all__ = ["EngineProcess"]
+
+_Answer = TypeVar("_Answer")
+_CLOSE_TIMEOUT_S = 10
+
+
+class EngineProcess:
+    """An engine in a process of its own, killed when its ``with`` ends.
+
+    It runs in a process group of its own, so that Ctrl-C in the terminal reaches the demo alone;
+    it ends by itself when the demo is gone.
+    """
+
+    def __init__(self) -> None:
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "kvstrata.api.demo.engine", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                process_group=0,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def open(self, command: m.Open) -> Recovery | None:
+        """Open a manager in it; returns what the manager recovered.
+
+        Raises:
+            KvstrataError: the manager refused.
+            InvariantViolation: the engine died.
+        """
+        return self._ask(command, m.Opened).recovery
+
+    def serve(self, command: m.Serve, on_step: Callable[[m.StepBegun], None]) -> m.Served:
+        """Have a request served.
+
+        Args:
+            command: the request.
+            on_step: called at each step's beginning.
+        """
+        self._connection.send(command)
+        while True:
+            message = self._receive()
+            if not isinstance(message, m.StepBegun):
+                return self._expect(message, m.Served)
+            on_step(message)
+
+    def kill_inside_step(
+        self, command: m.Serve, on_step: Callable[[m.StepBegun], None]
+    ) -> list[m.StepBegun]:
+        """Have a request served up to the middle of ``stop_in_step``, then kill the process.
+
+        Returns:
+            The steps that had begun; the last was in flight.
+        """
+        steps: list[m.StepBegun] = []
+        self._connection.send(command)
+        while isinstance(message := self._receive(), m.StepBegun):
+            steps.append(message)
+            on_step(message)
+        self._expect(message, m.InsideStep)
+        self.kill()
+        return steps
+
+    def find(self, kind: Kind, prompt: m.Tokens, max_resume: int | None = None) -> m.Place:
+        """Find a byte that a request would reuse, in a page of the kind."""
+        return self._ask(m.Find(kind, prompt, max_resume), m.Place)
+
+    def flip(self, place: m.Place) -> None:
+        """Flip a byte behind the manager's back; once more restores it."""
+        self._ask(m.Flip(place), m.Done)
+
+    def flush(self) -> None:
+        """Wait until everything it logged is on disk."""
+        self._ask(m.Flush(), m.Done)
+
+    def close(self) -> None:
+        """Have it close its manager and end."""
+        self._ask(m.Close(), m.Done)
+        self._process.wait(_CLOSE_TIMEOUT_S)
+
+    def kill(self) -> int:
+        """Send SIGKILL, if it still runs; returns its exit code, minus the signal's number."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+        return self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+        self._connection.close()
+
+    def _ask(self, command: object, expected: type[_Answer]) -> _Answer:
+        with suppress(BrokenPipeError):  # that it died is said where its answer is missing
+            self._connection.send(command)
+        return self._expect(self._receive(), expected)
+
+    def _receive(self) -> object:
+        try:
+            return self._connection.recv()
+        except (EOFError, ConnectionResetError):
+            code = self.kill()
+            raise InvariantViolation(
+                f"engine process: expected an answer, found that it ended with exit code {code}"
+            ) from None
+
+    @staticmethod
+    def _expect(message: object, expected: type[_Answer]) -> _Answer:
+        if isinstance(message, m.Failed):
+            raise message.error
+        if not isinstance(message, expected):
+            raise InvariantViolation(
+                f"engine process: expected {expected.__name__}, found {message!r}"
+            )
+        return message

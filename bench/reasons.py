@@ -1,0 +1,49 @@
+"""Why a goal is missed, in words, shown beside its figure; by what the row begins with."""
+
+REASONS = {
+    "match, full hit, 8k": (
+        "The walk of 64 blocks takes 1 us of it. The rest is Python making the plan with all its "
+        "candidates, whatever the prompt's length."
+    ),
+    "prefill chunk of 8,192 tokens, prompt of 8k": (
+        "Each block costs nine events, three a page, and this prompt's only chunk is cut in two "
+        "where a checkpoint is wanted; longer prompts reach it."
+    ),
+    "chat": (
+        "A fifth of a request is hashing, which the peer does not do; most of the rest is Python "
+        "around compiled calls, whose caches are cold after each."
+    ),
+    "decode step, batch 1": (
+        "Two compiled calls and the Python that checks thread, arrays and order around them."
+    ),
+    "conversation trace": (
+        "It is missed: a request has 12,000 tokens to hash, 950 events, 340 tokens to decode in "
+        "five to six steps of 64, and its calls find the processor's caches cold each time."
+    ),
+    "flat": (
+        "The tables of a pool of 51,000 blocks are 19 MB: a prompt of a million tokens and more "
+        "touches more of them than the processor's caches hold, and each block waits for memory."
+    ),
+    "memory": (
+        "The tables are made whole at the start, for every page the pool can hold, and keep what "
+        "the others do not: each page's generation, checksum, stamp and last event."
+    ),
+    "replay of 10": (
+        "Applying an event touches about five lines of memory of tables that no cache holds; "
+        "reading and checking the log is the rest; runs on this machine differ by half."
+    ),
+    "open, snapshot": (
+        "The first compiled call of a process makes numba set up its target and load code: 200 to "
+        "400 ms. A later open in the same process takes what is given above."
+    ),
+    "import and open": "Importing numba alone takes 0.4 to 0.6 s.",
+    "durable events": "The writer shares two cores with the producer.",
+    "cost of the log": (
+        "The ring is written by the same call; what it costs shows only where calls are short."
+    ),
+}
+
+
+def reason_for(title: str) -> str:
+    """Why the goal of a row is missed, or nothing where nobody knows."""
+    return next((text for start, text in REASONS.items() if title.startswith(start)), "")

@@ -1,0 +1,1 @@
+"""Words, states, events and the allocator: pure, without files, sockets, SQL or torch."""

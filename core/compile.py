@@ -1,0 +1,103 @@
+"""How the core is compiled: one decorator, and a cache that never serves stale code.
+
+Compiled functions take flat int64 arrays, make views of them and return ints. They hold no
+reference counts (``_nrt=False``): arrays passed between them cost nothing, and in return they
+may neither allocate arrays nor hand one back to Python.
+
+Numba's own file cache looks only at the file of the function at hand. A table edited in another
+module, frozen into the machine code as a constant, would go unnoticed. So the cache folder here
+is named by a digest of *all* core sources: any edit starts an empty one.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+from numba.core import caching
+from numba.core.dispatcher import Dispatcher
+
+__all__ = ["cache_folder", "compiled", "helper", "sources_digest"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CORE = Path(__file__).resolve().parent
+
+
+def sources_digest() -> str:
+    """Digest of every source file of the core, with numba's version.
+
+    Returns:
+        32 hexadecimal digits.
+    """
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(_CORE.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:32]
+
+
+def cache_folder() -> Path:
+    """Folder of the compiled code for the sources as they are now.
+
+    ``KVSTRATA_CACHE_DIR`` names another root than the user's cache folder.
+    """
+    root = os.environ.get("KVSTRATA_CACHE_DIR")
+    if root is None:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        root = str(Path(base) / "kvstrata")
+    return Path(root) / "compiled" / _DIGEST
+
+
+class _Locator(caching._CacheLocator):
+    """Places compiled code in :func:`cache_folder`; the folder's name is the source stamp."""
+
+    def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
+        self._name = f"{py_func.__module__}.{py_func.__qualname__}"
+
+    def get_cache_path(self) -> str:
+        return str(cache_folder())
+
+    def get_source_stamp(self) -> str:
+        return _DIGEST
+
+    def get_disambiguator(self) -> str:
+        return hashlib.sha256(self._name.encode()).hexdigest()[:10]
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> "_Locator | None":
+        locator = cls(py_func, py_file)
+        try:
+            locator.ensure_cache_path()  # type: ignore[no-untyped-call]
+        except OSError:
+            return None  # a read-only home: compile in memory
+        return locator
+
+
+class _CacheImpl(caching.CompileResultCacheImpl):
+    _locator_classes = [_Locator]  # noqa: RUF012  # numba's own protocol
+
+
+class _Cache(caching.Cache):
+    _impl_class: Any = _CacheImpl
+
+
+_DIGEST = sources_digest()
+_OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "error_model": "numpy"}
+
+
+def helper(function: F) -> F:
+    """Compile a helper into whatever compiled function calls it: no call, nothing passed."""
+    dispatcher: Any = numba.njit(**_OPTIONS, forceinline=True)(function)
+    return cast(F, dispatcher)
+
+
+def compiled(function: F) -> F:
+    """Compile a core function (plain Python under ``NUMBA_DISABLE_JIT=1``)."""
+    dispatcher: Any = numba.njit(**_OPTIONS)(function)
+    if isinstance(dispatcher, Dispatcher):
+        with suppress(RuntimeError):  # no writable cache folder: compile in memory
+            setattr(dispatcher, "_cache", _Cache(function))  # type: ignore[no-untyped-call] # noqa: B010
+    return cast(F, dispatcher)

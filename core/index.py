@@ -1,0 +1,94 @@
+"""The prefix index: 16-byte key → unit, open addressing with linear probing.
+
+A place holds a unit's id and, above it, its key folded to 32 bits: enough to find its home, to pass
+by other keys without a look at their units, and to notice a key damaged in any bit. Deletion shifts
+what follows back, so there are no tombstones and the layout depends only on the history of keys.
+"""
+
+from .compile import compiled, helper
+from .views import (
+    unit_places,
+    unit_rows,
+)
+from .words import (
+    UNIT_KEY_0,
+    UNIT_KEY_1,
+    Arena,
+)
+
+__all__ = ["find_unit", "index_unit", "unindex_unit"]
+
+_MASK_32 = 0xFFFF_FFFF
+
+
+@helper
+def _folded(key_0: int, key_1: int) -> int:
+    both = key_0 ^ key_1
+    return (both ^ (both >> 32)) & _MASK_32
+
+
+@compiled
+def find_unit(arena: Arena, is_block: bool, key_0: int, key_1: int) -> int:
+    """Unit indexed under a key, or 0."""
+    places = unit_places(arena, is_block)
+    rows = unit_rows(arena, is_block)
+    mask = places.shape[0] - 1
+    last = rows.shape[0] - 3
+    folded = _folded(key_0, key_1)
+    place = folded & mask
+    while True:
+        entry = places[place]
+        if entry == 0:
+            return 0
+        unit = entry & _MASK_32
+        if (
+            (entry >> 32) & _MASK_32 == folded
+            and unit <= last
+            and rows[unit, UNIT_KEY_0] == key_0
+            and rows[unit, UNIT_KEY_1] == key_1
+        ):
+            return unit
+        place = (place + 1) & mask
+
+
+@helper
+def index_unit(arena: Arena, is_block: bool, unit: int) -> None:
+    """Make a unit findable under the key in its row; the key must be absent."""
+    places = unit_places(arena, is_block)
+    mask = places.shape[0] - 1
+    rows = unit_rows(arena, is_block)
+    folded = _folded(rows[unit, UNIT_KEY_0], rows[unit, UNIT_KEY_1])
+    place = folded & mask
+    while places[place] != 0:
+        place = (place + 1) & mask
+    places[place] = folded << 32 | unit
+
+
+@helper
+def unindex_unit(arena: Arena, is_block: bool, unit: int) -> bool:
+    """Make a unit unfindable.
+
+    Returns:
+        False where the index did not hold it.
+    """
+    places = unit_places(arena, is_block)
+    mask = places.shape[0] - 1
+    rows = unit_rows(arena, is_block)
+    folded = _folded(rows[unit, UNIT_KEY_0], rows[unit, UNIT_KEY_1])
+    entry = folded << 32 | unit
+    place = folded & mask
+    while places[place] != entry:
+        if places[place] == 0:
+            return False
+        place = (place + 1) & mask
+    hole = place
+    place = (place + 1) & mask
+    while places[place] != 0:
+        home = (places[place] >> 32) & mask
+        # Move it into the hole unless its home lies cyclically after the hole.
+        if ((place - home) & mask) >= ((place - hole) & mask):
+            places[hole] = places[place]
+            hole = place
+        place = (place + 1) & mask
+    places[hole] = 0
+    return True

@@ -1,0 +1,1 @@
+"""Page pools as torch tensors, and the operations on their pages."""

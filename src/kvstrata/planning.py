@@ -1,0 +1,329 @@
+"""From a request to a plan. Pure: reads the tables, changes nothing."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from kvstrata.core import begin as core_begin
+from kvstrata.core.errors import StaleLease
+from kvstrata.core.events import Reason
+from kvstrata.core.index import find_unit
+from kvstrata.core.keys import hash_block, key_words, words_key
+from kvstrata.core.layout import CacheLayout
+from kvstrata.core.matching import (
+    find_checkpoint,
+    generation_of,
+    list_checkpoints,
+    walk_blocks,
+)
+from kvstrata.core.planner import NEVER_NS, Candidate, Rates, candidates, cost_ns, rates_of
+from kvstrata.core.ranks import LocalRank, RankGroup
+from kvstrata.core.room import STALE
+from kvstrata.core.words import META_IMAGE_BYTES, Arena
+
+from .requests import Plan, Request
+
+__all__ = ["Planner", "ask_of", "check_fresh", "partial_key"]
+
+_NOTHING = (0, 0)
+
+
+class Planner:
+    """Plans requests against one arena.
+
+    Args:
+        layout: the layout.
+        arena: the arena; read only.
+        ranks: the ranks that must agree on every plan.
+        wait: gives how long admission would keep a request's load of so many bytes waiting, in ns.
+    """
+
+    def __init__(
+        self,
+        layout: CacheLayout,
+        arena: Arena,
+        ranks: RankGroup | None = None,
+        wait: Callable[[Request, int], int] | None = None,
+    ) -> None:
+        self._layout = layout
+        self._arena = arena
+        self.ranks: RankGroup = LocalRank() if ranks is None else ranks
+        self._wait = wait
+
+    def plan(self, request: Request, at: int | None = None) -> Plan:
+        """Match a request's prefix against the index and choose the cheapest way.
+
+        Args:
+            request: the request.
+            at: position at which it was suspended, to resume exactly there if that is still here.
+
+        Returns:
+            The plan; one token is always left to compute.
+        """
+        tokens = self._layout.block_tokens
+        keys = request.keys(tokens)
+        rows: Arena = np.zeros((len(keys), 2), dtype=np.int64)
+        history = int(walk_blocks(self._arena, keys, rows))
+        if at is not None:
+            plan = self._suspended(request, at, keys, rows, history)
+            if self.ranks.size > 1:
+                agreed = self.ranks.least(np.array([plan is not None], dtype=np.int64))
+                plan = plan if agreed[0] else None
+            if plan is not None:
+                return plan
+        return self._cheapest(request, keys, rows, history)
+
+    def _wait_ns(self, request: Request, load_bytes: int) -> int:
+        """How long admission would keep a load waiting; ranks would have to agree: 0."""
+        if self._wait is None or self.ranks.size > 1:
+            return 0
+        return self._wait(request, load_bytes)
+
+    def _cheapest(
+        self, request: Request, keys: npt.NDArray[np.int64], rows: Arena, history: int
+    ) -> Plan:
+        arena, tokens = self._arena, self._layout.block_tokens
+        num_tokens = len(request.tokens)
+        limit = min(history, (num_tokens - 1) // tokens)
+        if request.max_resume is not None:
+            limit = min(limit, request.max_resume // tokens)
+        here = limit
+        rates = rates_of(arena)
+        image: Arena = np.zeros(2, dtype=np.int64)
+        if self.ranks.size == 1:
+            checkpoint = 0
+            if self._layout.state_groups:
+                checkpoint = int(find_checkpoint(arena, keys, limit, image))
+        else:
+            limit, checkpoint, rates = self._agree(keys, limit, rates, image)
+        wait_ns = self._wait_ns(request, arena.item(META_IMAGE_BYTES)) if checkpoint else 0
+        ways = candidates(arena, num_tokens, limit, checkpoint, rates, wait_ns)
+        chosen = min(ways, key=lambda way: way.cost_ns)
+        resume = chosen.resume_at
+        return Plan(
+            request=request,
+            resume_at=resume,
+            reused_tokens=chosen.num_blocks * tokens,
+            history_tokens=history * tokens,
+            source=chosen.source,
+            captures=self._captures(keys, num_tokens, history, limit, resume),
+            candidates=tuple(ways),
+            limited=_limit_of(chosen, here * tokens, limit * tokens),
+            keys=keys,
+            history=rows[:history],
+            blocks=rows[: chosen.num_blocks],
+            checkpoint=_unit(image) if chosen.source == "checkpoint" else _NOTHING,
+            partial=_NOTHING,
+            partial_key=_NOTHING,
+        )
+
+    def again(self, plan: Plan) -> Plan:
+        """The same request, planned anew after something was withdrawn."""
+        return self.plan(plan.request)
+
+    def cold(self, plan: Plan) -> Plan:
+        """The same request with nothing reused: the last way out of any trouble."""
+        request, num_tokens = plan.request, plan.prompt_tokens
+        way = Candidate("cold", 0, 0, 0, cost_ns(rates_of(self._arena), num_tokens, 0))
+        return Plan(
+            request=request,
+            resume_at=0,
+            reused_tokens=0,
+            history_tokens=plan.history_tokens,
+            source="cold",
+            captures=self._captures(plan.keys, num_tokens, 0, 0, 0),
+            candidates=(way,),
+            limited=None,
+            keys=plan.keys,
+            history=plan.history,
+            blocks=plan.blocks[:0],
+            checkpoint=_NOTHING,
+            partial=_NOTHING,
+            partial_key=_NOTHING,
+        )
+
+    def checkpoints(self, plan: Plan) -> npt.NDArray[np.int64]:
+        """Blocks before each checkpoint within a plan's history, ascending: int64[n]."""
+        limit = plan.history_tokens // self._layout.block_tokens
+        places: Arena = np.zeros(limit, dtype=np.int64)
+        if not self._layout.state_groups:
+            return places[:0]
+        return places[: int(list_checkpoints(self._arena, plan.keys, limit, places))]
+
+    def _agree(
+        self, keys: npt.NDArray[np.int64], limit: int, rates: Rates, image: Arena
+    ) -> tuple[int, int, Rates]:
+        """What all ranks hold: blocks of history, and the furthest common checkpoint.
+
+        Mutates:
+            image.
+        """
+        mine = np.array([limit, rates.tokens_per_s, rates.bytes_per_s], dtype=np.int64)
+        least = self.ranks.least(mine).tolist()
+        limit, rates = least[0], Rates(least[1], least[2])
+        if not self._layout.state_groups:
+            return limit, 0, rates
+        places: Arena = np.zeros(limit, dtype=np.int64)
+        count = int(list_checkpoints(self._arena, keys, limit, places))
+        common = self.ranks.common(places[:count])
+        checkpoint = int(common[-1]) if len(common) else 0
+        if checkpoint:
+            find_checkpoint(self._arena, keys, checkpoint, image)
+        return limit, checkpoint, rates
+
+    def _suspended(
+        self, request: Request, at: int, keys: npt.NDArray[np.int64], rows: Arena, history: int
+    ) -> Plan | None:
+        """Exactly where the request was suspended, if all of it is still here."""
+        arena, tokens = self._arena, self._layout.block_tokens
+        whole, num_tokens = at // tokens, len(request.tokens)
+        if not 0 < at < num_tokens or history < whole:
+            return None
+        if request.max_resume is not None and at > request.max_resume:
+            return None
+        key = _NOTHING if at % tokens else (int(keys[whole - 1, 0]), int(keys[whole - 1, 1]))
+        partial, checkpoint = _NOTHING, _NOTHING
+        if at % tokens:
+            before = request.seed(tokens)
+            if whole:
+                before = words_key(int(keys[whole - 1, 0]), int(keys[whole - 1, 1]))
+            key = partial_key(request, before, at, tokens)
+            partial = self._find(True, key)
+            if not partial[0]:
+                return None
+        load_bytes = self._layout.block_bytes if partial[0] else 0
+        if self._layout.state_groups:
+            checkpoint = self._find(False, key)
+            load_bytes += int(arena[META_IMAGE_BYTES])
+            if not checkpoint[0]:
+                return None
+        cost = cost_ns(rates_of(arena), num_tokens - at, load_bytes)
+        wait_ns = self._wait_ns(request, load_bytes)
+        if wait_ns >= NEVER_NS:
+            return None
+        cost += wait_ns
+        return Plan(
+            request=request,
+            resume_at=at,
+            reused_tokens=at,
+            history_tokens=history * tokens,
+            source="suspended",
+            captures=self._captures(keys, num_tokens, history, whole, at),
+            candidates=(Candidate("suspended", at, whole, load_bytes, cost),),
+            limited=None,
+            keys=keys,
+            history=rows[:history],
+            blocks=rows[:whole],
+            checkpoint=checkpoint,
+            partial=partial,
+            partial_key=key if partial[0] else _NOTHING,
+        )
+
+    def _find(self, is_block: bool, key: tuple[int, int]) -> tuple[int, int]:
+        """Id and generation of the unit under a key, zeros for none."""
+        unit = int(find_unit(self._arena, is_block, *key))
+        if not unit:
+            return _NOTHING
+        return unit, int(generation_of(self._arena, is_block, unit))
+
+    def _captures(
+        self,
+        keys: npt.NDArray[np.int64],
+        num_tokens: int,
+        history: int,
+        agreed: int,
+        resume_at: int,
+    ) -> tuple[int, ...]:
+        """Where a checkpoint is wanted.
+
+        At the end of the prompt's last block; for an aligned prompt also one block before, since a
+        resend must leave a token to compute; and where this prompt parts from those before it.
+        Steps of several ranks end together, so there it depends on what all have agreed on alone.
+        """
+        if not self._layout.state_groups:
+            return ()
+        tokens = self._layout.block_tokens
+        last = num_tokens // tokens
+        wanted = {last}
+        if num_tokens % tokens == 0:
+            wanted.add(last - 1)
+        alone = self.ranks.size == 1
+        wanted.add(min(history if alone else agreed, (num_tokens - 1) // tokens))
+        return tuple(
+            blocks * tokens
+            for blocks in sorted(wanted)
+            if blocks * tokens > resume_at and not (alone and self._has_checkpoint(keys, blocks))
+        )
+
+    def _has_checkpoint(self, keys: npt.NDArray[np.int64], blocks: int) -> bool:
+        key = keys[blocks - 1]
+        return bool(find_unit(self._arena, False, int(key[0]), int(key[1])))
+
+
+def _unit(found: Arena) -> tuple[int, int]:
+    """Id and generation."""
+    return found.item(0), found.item(1)
+
+
+def _limit_of(chosen: Candidate, here: int, agreed: int) -> tuple[Reason, int, int] | None:
+    """Why no more than this is reused although more is here, and how much is."""
+    if agreed < here:
+        reason = Reason.RANK_LIMITED if agreed else Reason.RANK_INTERSECTION_EMPTY
+        return reason, here, agreed
+    if chosen.source == "checkpoint" and chosen.resume_at < here:
+        return Reason.GROUP_LIMITED, here, chosen.resume_at
+    if chosen.source == "cold" and here:
+        return Reason.GROUP_LIMITED, here, 0
+    return None
+
+
+def partial_key(request: Request, before: bytes, at: int, block_tokens: int) -> tuple[int, int]:
+    """Key at a position inside a block; ``before`` is the key of the block before, or the seed."""
+    index = at // block_tokens
+    extra = (request.extras or {}).get(index, b"")
+    return key_words(hash_block(before, request.tokens[index * block_tokens : at], extra))
+
+
+def check_fresh(layout: CacheLayout, arena: Arena, plan: Plan) -> None:
+    """Check that a plan still speaks of the pages it was made for.
+
+    Raises:
+        StaleLease: they changed since.
+    """
+    if core_begin.why_not(arena, *ask_of(layout, plan)) == STALE:
+        raise StaleLease("the plan's pages changed since it was made; match again")
+
+
+def ask_of(layout: CacheLayout, plan: Plan, every: int = 0) -> tuple[Arena, Arena]:
+    """A plan as the core reads it.
+
+    Returns:
+        int64[n, 4] block ids with generations and keys, and int64[ASK_WORDS], in the order of
+        :mod:`kvstrata.core.begin`.
+    """
+    num_blocks = len(plan.blocks)
+    key = _NOTHING
+    if plan.partial[0]:
+        key = plan.partial_key
+    elif num_blocks:
+        key = _unit(plan.keys[num_blocks - 1])
+    captures = (*plan.captures, 0, 0, 0)[: core_begin.ASK_OWNER - core_begin.ASK_CAPTURE_0]
+    words = (
+        plan.prompt_tokens,
+        num_blocks,
+        *key,
+        *key_words(plan.request.seed(layout.block_tokens)),
+        *plan.checkpoint,
+        *plan.partial,
+        plan.resume_at,
+        plan.reused_tokens if plan.source == "replay" else 0,
+        every,
+        *captures,
+        0,  # the owner, of a lease
+    )
+    ask: Arena = np.array(words, dtype=np.int64)
+    rows: Arena = np.empty((num_blocks, 4), dtype=np.int64)
+    if num_blocks:
+        rows[:, :2], rows[:, 2:] = plan.blocks, plan.keys[:num_blocks]
+    return rows, ask

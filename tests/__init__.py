@@ -1,0 +1,1 @@
+"""Tests, in the folders they test."""

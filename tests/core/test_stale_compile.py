@@ -1,0 +1,96 @@
+"""Compiled code never outlives the sources it was made from, whichever file was edited."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .copies import copy_package, edit, run_python
+
+PROBE = """
+import numba
+from .compile import compiled
+from .states import NEXT_STATE
+from .steps import LONG
+
+
+def probe(state, event):
+    return NEXT_STATE[state, event]
+
+
+@compiled
+def constant():
+    return LONG
+
+
+guarded = compiled(probe)
+unguarded = numba.njit(cache=True)(probe)
+"""
+"""Functions that read a table and a constant of other modules; one also under numba's cache."""
+
+RUN = """
+import json
+from kvstrata.core import probe
+from kvstrata.core.compile import cache_folder
+from kvstrata.core.events import EventType
+from kvstrata.core.states import PageState
+
+event = (int(PageState.SEALED), int(EventType.PAGE_FREED))
+print(json.dumps({
+    "guarded": PageState(probe.guarded(*event)).name,
+    "unguarded": PageState(probe.unguarded(*event)).name,
+    "constant": int(probe.constant()),
+    "cache hits": sum(probe.guarded.stats.cache_hits.values()),
+    "folder": str(cache_folder()),
+}))
+"""
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Path:
+    core = copy_package(tmp_path / "copy")
+    (core.parent / "__init__.py").write_text("")  # the core alone starts faster than the face
+    (core / "probe.py").write_text(PROBE)
+    return core
+
+
+def run(core: Path, tmp_path: Path) -> dict[str, Any]:
+    environment = {
+        "KVSTRATA_CACHE_DIR": str(tmp_path / "cache"),
+        "NUMBA_CACHE_DIR": str(tmp_path / "numba"),
+        "NUMBA_DISABLE_JIT": "0",
+    }
+    finished = run_python(["-c", RUN], tmp_path / "copy", environment)
+    assert finished.returncode == 0, finished.stderr
+    found: dict[str, Any] = json.loads(finished.stdout)
+    assert found["folder"].startswith(str(tmp_path))
+    return found
+
+
+def test_an_edited_table_of_another_module_is_used(core: Path, tmp_path: Path) -> None:
+    before = run(core, tmp_path)
+    assert (before["guarded"], before["cache hits"]) == ("FREE", 0)
+
+    again = run(core, tmp_path)
+    assert (again["guarded"], again["cache hits"]) == ("FREE", 1)
+
+    edit(
+        core / "states.py",
+        "(_S.SEALED, _E.PAGE_FREED): (_S.FREE,",
+        "(_S.SEALED, _E.PAGE_FREED): (_S.OPEN,",
+    )
+    after = run(core, tmp_path)
+    assert (after["guarded"], after["cache hits"]) == ("OPEN", 0)
+    # Why it takes a cache of our own: numba's looks only at the file of the function itself.
+    assert after["unguarded"] == "FREE"
+
+
+def test_an_edited_constant_of_another_module_is_used(core: Path, tmp_path: Path) -> None:
+    assert run(core, tmp_path)["constant"] == 1
+    edit(
+        core / "steps.py",
+        "FITS, LONG, BUSY, PAGES = range(4)",
+        "LONG, FITS, BUSY, PAGES = range(4)",
+    )
+    assert run(core, tmp_path)["constant"] == 0

@@ -1,0 +1,1 @@
+"""Tests of the whole manager: core, log, pools, in processes that are killed."""
