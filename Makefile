@@ -52,13 +52,13 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-engine: $(INPUTS) | $(BIN)/python
-	$(PIP) install --constraint constraints.txt --editable '.[engine]'
+	$(PIP) install --constraint constraints.txt --editable '.[engine,tiers]'
 	touch $@
 
 $(VENV)/.installed-bench: $(INPUTS) | $(BIN)/python
-	$(PIP) install --constraint constraints.txt --editable '.[engine,bench]'
+	$(PIP) install --constraint constraints.txt --editable '.[engine,tiers,bench]'
 	touch $@ $(VENV)/.installed-engine
 
 $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
-	$(PIP) install --constraint constraints.txt --editable '.[engine,dev]'
+	$(PIP) install --constraint constraints.txt --editable '.[engine,tiers,postgres,dev]'
 	touch $@ $(VENV)/.installed-engine

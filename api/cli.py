@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from kvstrata.core.errors import CorruptSegment, InvariantViolation, KvstrataError
 
-from .commands import clean, demo, events, explain, fsck, layout, recover, replay, warmup
+from .commands import clean, demo, events, explain, fsck, layout, recover, replay, tiers, warmup
 from .output import FOUND_SOMETHING_WRONG, fail
 
 __all__ = ["app", "main"]
@@ -64,6 +64,7 @@ app = typer.Typer(
 for _module in (demo, layout, replay, explain, fsck, recover, events, clean, warmup):
     _name = _module.__name__.rpartition(".")[2]
     app.command(_name, epilog=_module.EPILOG)(_module.run)
+app.add_typer(tiers.app, name="tiers")
 
 
 def _print_version(wanted: bool) -> None:

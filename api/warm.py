@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kvstrata import BlockTables, CacheConfig, CacheManager, LogConfig, Request, Sequence
+from kvstrata.core.arena import open_tables
+from kvstrata.core.loading import LOAD_WORDS, drain_load
 from kvstrata.core.presets import attention_layout
 from kvstrata.core.quarantine import mark_dirty
 from kvstrata.core.replay import apply_events
+from kvstrata.core.spilling import FOUND_WORDS, find_idle_unstored
+from kvstrata.tiers.config import TierConfig, TiersConfig
 
 __all__ = ["NUM_STAGES", "warm"]
 
@@ -84,8 +90,19 @@ def _explain(cache: CacheManager) -> None:
     mark_dirty(cache.arena.copy(), np.zeros(0, dtype=np.int64), 0, 1, 0, 0)
 
 
+def _load(cache: CacheManager) -> None:
+    """Load what the incarnation before has spilled: its private bytes are gone."""
+    cache.begin_when_ready(_PROMPT).cancel()
+    find_idle_unstored(cache.arena, 1, 1, np.zeros((1, FOUND_WORDS), dtype=np.int64))
+    copy, nothing = cache.arena.copy(), np.zeros(LOAD_WORDS, dtype=np.int64)
+    row = len(open_tables(copy).holders) - 1
+    drain_load(copy, np.zeros(1024, dtype=np.int64), row, nothing, 0)
+
+
 def _crash(cache: CacheManager) -> None:
     """Leave a sequence running and end as a crash would."""
+    if cache.config.tiers is not None:
+        cache.settle_tiers()
     _run_prompt(cache, _begin(cache))
     cache.flush()
     if cache.log is not None:
@@ -102,7 +119,7 @@ _STAGES: tuple[tuple[str, Callable[[CacheManager], Any]], ...] = (
     ("check integrity", CacheManager.check_integrity),
     ("crash", _crash),
 )
-NUM_STAGES = len(_STAGES) + 4
+NUM_STAGES = len(_STAGES) + 5
 
 
 def warm() -> Iterator[str]:
@@ -112,11 +129,15 @@ def warm() -> Iterator[str]:
         What is compiled next, :data:`NUM_STAGES` times.
     """
     with tempfile.TemporaryDirectory(prefix="kvstrata-warmup-") as folder:
+        tiers = None
+        if find_spec("sqlalchemy") and find_spec("obstore") and find_spec("alembic"):
+            tiers = TiersConfig((TierConfig(str(Path(folder) / "tier")),))
         config = CacheConfig(
             budget_bytes=1_000_000,
             max_sequences=4,
             max_leases=4,
             max_tokens_per_sequence=1024,
+            tiers=tiers,
             log=LogConfig(ring_events=4096, segment_bytes=1 << 20, shared_memory_root=Path(folder)),
         )
 
@@ -129,9 +150,13 @@ def warm() -> Iterator[str]:
             yield name
             stage(cache)
         yield "tables alone"
-        with CacheManager.open(_LAYOUT, config) as without_bytes:
+        with CacheManager.open(_LAYOUT, replace(config, tiers=None)) as without_bytes:
             _serve(without_bytes)
         yield "replay"
         apply_events(cache.arena.copy(), np.zeros((0, 8), dtype=np.int64))
         yield "recovery"
-        open_cache().close()
+        again = open_cache()
+        yield "load"
+        if tiers is not None:
+            _load(again)
+        again.close()

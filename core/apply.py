@@ -40,6 +40,7 @@ from .refusals import (
 from .registry import begin_incarnation, observe_rates, register
 from .sealing import forget_image, seal_page
 from .states import ILLEGAL, NEXT_STATE, PageState
+from .stored import set_stored
 from .units import drop_from_index, withdraw_orphans
 from .views import (
     holder_blocks,
@@ -123,6 +124,8 @@ _MANAGER_OPENED: Final = int(EventType.MANAGER_OPENED)
 _ABI_REGISTERED: Final = int(EventType.ABI_REGISTERED)
 _MAPPING_REGISTERED: Final = int(EventType.MAPPING_REGISTERED)
 _RATES_OBSERVED: Final = int(EventType.RATES_OBSERVED)
+_OBJECT_STORED: Final = int(EventType.OBJECT_STORED)
+_OBJECT_REMOVED: Final = int(EventType.OBJECT_REMOVED)
 
 
 @helper
@@ -163,6 +166,8 @@ def apply(arena: Arena, event: Arena) -> int:
         code = register(arena, kind, event)
     elif kind == _RATES_OBSERVED:
         code = observe_rates(arena, event)
+    elif kind in (_OBJECT_STORED, _OBJECT_REMOVED):
+        code = set_stored(arena, event)
     else:
         code = OK  # a note: it changes only the counters
     if code == OK:

@@ -25,6 +25,7 @@ from .words import (
     ARENA_MAGIC,
     ARENA_VERSION,
     DEFAULT_BYTES_PER_S,
+    DEFAULT_LOAD_BYTES_PER_S,
     DEFAULT_TOKENS_PER_S,
     HOLDER_NEXT,
     HOLDER_WORDS,
@@ -32,6 +33,7 @@ from .words import (
     MAPPING_READY,
     MAX_IMAGES,
     META_AT,
+    META_BLOCK_BYTES,
     META_BLOCK_TOKENS,
     META_BLOCK_WIDTH,
     META_BYTES_PER_S,
@@ -39,9 +41,11 @@ from .words import (
     META_FREE_IMAGES,
     META_FREE_LEASE,
     META_FREE_SEQUENCE,
+    META_FREE_STORED,
     META_IMAGE_BYTES,
     META_IMAGE_WIDTH,
     META_IMAGES_PER_SEQUENCE,
+    META_LOAD_BYTES_PER_S,
     META_MAGIC,
     META_MAX_BLOCKS,
     META_NEXT_HOLDER,
@@ -53,6 +57,7 @@ from .words import (
     META_NUM_LEASES,
     META_NUM_PAGES,
     META_NUM_SEQUENCES,
+    META_NUM_STORED,
     META_REPLAY_TOKENS,
     META_ROLLBACK,
     META_TOKENS_PER_S,
@@ -76,6 +81,8 @@ from .words import (
     POOL_SLOTS,
     POOL_WINDOW,
     POOL_WORDS,
+    STORED_NEXT,
+    STORED_WORDS,
     UNIT_NEXT,
     UNIT_PREV,
     UNIT_WORDS,
@@ -107,6 +114,9 @@ class Tables(NamedTuple):
     images: Units
     holders: Arena
     holder_blocks: Arena
+    stored: Arena
+    """[1 + n, STORED_WORDS]: objects below the device by key; row 0 heads the list by last use."""
+    stored_places: Arena
 
 
 @dataclass(frozen=True)
@@ -119,6 +129,7 @@ class ArenaParams:
         max_leases: leases held outside sequences at once.
         max_blocks_per_sequence: longest sequence, in blocks.
         images_per_sequence: state images each sequence owns, 2 to 4.
+        stored_keys: keys of objects in lower tiers that are remembered; 0 where there are none.
     """
 
     slots: dict[str, int]
@@ -126,6 +137,7 @@ class ArenaParams:
     max_leases: int = 64
     max_blocks_per_sequence: int = 8192
     images_per_sequence: int = 2
+    stored_keys: int = 0
 
     def num_blocks(self, layout: CacheLayout) -> int:
         """Blocks that can exist at once: each takes one page of every history group."""
@@ -154,6 +166,8 @@ class ArenaParams:
             raise ConfigError(
                 f"images_per_sequence: expected 2 to {MAX_IMAGES}, found {self.images_per_sequence}"
             )
+        if not 0 <= self.stored_keys < 2**31:
+            raise ConfigError(f"stored_keys: expected at least 0, found {self.stored_keys}")
         if not 1 <= self.max_blocks_per_sequence < 2**31:
             raise ConfigError(
                 "max_blocks_per_sequence: expected at least 1, found "
@@ -196,6 +210,8 @@ def new_arena(layout: CacheLayout, params: ArenaParams) -> Arena:
         image_index,
         holders * HOLDER_WORDS,
         holders * params.max_blocks_per_sequence,
+        (params.stored_keys + 1) * STORED_WORDS,
+        _power_of_two(2 * params.stored_keys) if params.stored_keys else 0,
     ]
     assert len(sizes) == NUM_TABLES
     offsets = np.cumsum([META_WORDS, *sizes])
@@ -209,11 +225,13 @@ def new_arena(layout: CacheLayout, params: ArenaParams) -> Arena:
     arena[META_IMAGES_PER_SEQUENCE] = params.images_per_sequence if groups > history else 0
     arena[META_ROLLBACK] = layout.rollback_tokens
     arena[META_REPLAY_TOKENS] = layout.replay_tokens
-    arena[META_IMAGE_BYTES] = layout.image_bytes
+    arena[[META_IMAGE_BYTES, META_BLOCK_BYTES]] = layout.image_bytes, layout.block_bytes
     arena[META_TOKENS_PER_S] = DEFAULT_TOKENS_PER_S
     arena[META_BYTES_PER_S] = DEFAULT_BYTES_PER_S
+    arena[META_LOAD_BYTES_PER_S] = DEFAULT_LOAD_BYTES_PER_S
     arena[[META_NUM_PAGES, META_NUM_HOLDERS]] = sum(params.slots.values()), holders
     arena[[META_BLOCK_WIDTH, META_IMAGE_WIDTH]] = max(history, 1), max(groups - history, 1)
+    arena[META_NUM_STORED] = params.stored_keys + 1
     arena[META_AT : META_AT + NUM_TABLES + 1] = offsets
     _link_free_rows(arena, layout, params)
     return arena
@@ -261,6 +279,9 @@ def _link_free_rows(arena: Arena, layout: CacheLayout, params: ArenaParams) -> N
         view.holders[last_sequence + 1 : last, HOLDER_NEXT] = np.arange(last_sequence + 2, last + 1)
         arena[META_FREE_LEASE] = last_sequence + 1
     arena[META_NEXT_HOLDER] = 1
+    if params.stored_keys:
+        view.stored[1:-1, STORED_NEXT] = np.arange(2, params.stored_keys + 1)
+        arena[META_FREE_STORED] = 1
 
 
 def _partner(layout: CacheLayout, number: int) -> int:
@@ -306,6 +327,8 @@ def open_tables(arena: Arena) -> Tables:
         Units(part[5].reshape(-1, UNIT_WORDS), part[6].reshape(-1, states), part[7]),
         part[8].reshape(-1, HOLDER_WORDS),
         part[9].reshape(-1, int(arena[META_MAX_BLOCKS])),
+        part[10].reshape(-1, STORED_WORDS),
+        part[11],
     )
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "EVENT_DTYPE",
     "EVENT_SCHEMA_VERSION",
     "EVENT_WORDS",
+    "FOR_LOAD",
     "LAST_OF_CALL",
     "NO_CHECKSUM",
     "PAGE_EVENTS_END",
@@ -41,6 +42,8 @@ WITH_PARTIAL: Final = 8
 """Flag of LEASE_GRANTED: the key is that of a partial block, pinned beside the whole ones."""
 PARTIAL: Final = 16
 """Flag of PAGE_SEALED: the block is not full; its pages hold what PAGE_OPENED before it said."""
+FOR_LOAD: Final = 32
+"""Flag of SEQUENCE_BEGUN: no request runs; it owns the pages that a load from a tier fills."""
 
 
 class EventType(IntEnum):
@@ -70,11 +73,19 @@ class EventType(IntEnum):
     VALIDATION_FAILED = 32
     HIT_LIMITED = 33
 
+    OBJECT_STORED = 34
+    OBJECT_REMOVED = 35
+    OBJECT_FAILED = 36
+    LOAD_BEGUN = 37
+    LOAD_ENDED = 38
+    SPILL_BEGUN = 39
+
     MANAGER_OPENED = 40
     MANAGER_CLOSED = 41
     RECOVERY_BEGUN = 42
     RECOVERY_ENDED = 43
     STATE_DIGEST = 44
+    SPILL_ENDED = 45
 
     ABI_REGISTERED = 48
     KERNEL_REGISTERED = 49
@@ -139,6 +150,26 @@ class Reason(IntEnum):
     DUPLICATE_COMPLETION = 145
     GHOST_COMPLETION = 146
 
+    OBJECT_MISSING = 160
+    OBJECT_TRUNCATED = 161
+    OBJECT_TOO_LONG = 162
+    OBJECT_HEADER = 163
+    OBJECT_TRAILER = 164
+    OBJECT_VERSION = 165
+    OBJECT_KEY = 166
+    OBJECT_LAYOUT = 167
+    OBJECT_NOT_A_FILE = 168
+    OBJECT_FORBIDDEN = 169
+    OBJECT_UNREADABLE = 170
+    STORE_TIMEOUT = 176
+    STORE_FULL = 177
+    STORE_FAILED = 178
+    TIER_DOWN = 179
+    OVER_CAP = 180
+    EXPIRED = 181
+    LOAD_CANCELLED = 182
+    LOAD_DEADLINE = 183
+
 
 _HEAD: Final = [
     ("seqno", "<u8"),
@@ -168,6 +199,18 @@ _ADMISSION: Final = [
     ("load_bytes", "<u8"),
     ("wait_us", "<u8"),
 ]
+
+# num_bytes: of the object; tiers: a bit a tier that holds it now; checkpoint: 1, or 0 for a block
+_OBJECT: Final = [
+    ("key", "V16"),
+    ("num_bytes", "<u8"),
+    ("position", "<u4"),
+    ("tiers", "<u2"),
+    ("checkpoint", "<u2"),
+]
+# load: the sequence that owns its pages; objects: blocks and checkpoints; micros: since it began
+_LOAD: Final = [("load", "<u8"), ("objects", "<u8"), ("num_bytes", "<u8"), ("micros", "<u8")]
+_SPILL: Final = [("lease", "<u8"), ("objects", "<u8"), ("num_bytes", "<u8"), ("micros", "<u8")]
 
 PAYLOADS: Final[dict[EventType, np.dtype[np.void]]] = {
     kind: np.dtype(fields)
@@ -225,6 +268,14 @@ PAYLOADS: Final[dict[EventType, np.dtype[np.void]]] = {
             ("_c", "<i8"),
             ("_d", "<i8"),
         ],
+        EventType.OBJECT_STORED: _OBJECT,
+        EventType.OBJECT_REMOVED: _OBJECT,
+        # found in what a tier gave: the event's tier, reason and group say where and what
+        EventType.OBJECT_FAILED: [("key", "V16"), ("expected", "<u8"), ("found", "<u8")],
+        EventType.LOAD_BEGUN: _LOAD,
+        EventType.LOAD_ENDED: _LOAD,
+        EventType.SPILL_BEGUN: _SPILL,
+        EventType.SPILL_ENDED: _SPILL,
         EventType.MANAGER_OPENED: [("blob", "V16"), ("incarnation", "<u8"), ("_d", "<i8")],
         EventType.MANAGER_CLOSED: [("_a", "V32")],
         EventType.RECOVERY_BEGUN: [("bytes_trusted", "<u8"), ("_b", "V24")],
@@ -238,7 +289,8 @@ PAYLOADS: Final[dict[EventType, np.dtype[np.void]]] = {
         EventType.RATES_OBSERVED: [
             ("tokens_per_s", "<u8"),
             ("bytes_per_s", "<u8"),
-            ("_c", "V16"),
+            ("load_bytes_per_s", "<u8"),
+            ("_d", "<i8"),
         ],
         EventType.ADMISSION_GRANTED: _ADMISSION,
         EventType.ADMISSION_DEFERRED: _ADMISSION,

@@ -30,10 +30,14 @@ def _folded(key_0: int, key_1: int) -> int:
 @compiled
 def find_unit(arena: Arena, is_block: bool, key_0: int, key_1: int) -> int:
     """Unit indexed under a key, or 0."""
-    places = unit_places(arena, is_block)
     rows = unit_rows(arena, is_block)
+    return find_row(unit_places(arena, is_block), rows, rows.shape[0] - 3, key_0, key_1)
+
+
+@helper
+def find_row(places: Arena, rows: Arena, last: int, key_0: int, key_1: int) -> int:
+    """Row (up to ``last``) with a key in its second and third word, or 0."""
     mask = places.shape[0] - 1
-    last = rows.shape[0] - 3
     folded = _folded(key_0, key_1)
     place = folded & mask
     while True:
@@ -54,9 +58,13 @@ def find_unit(arena: Arena, is_block: bool, key_0: int, key_1: int) -> int:
 @helper
 def index_unit(arena: Arena, is_block: bool, unit: int) -> None:
     """Make a unit findable under the key in its row; the key must be absent."""
-    places = unit_places(arena, is_block)
+    add_row(unit_places(arena, is_block), unit_rows(arena, is_block), unit)
+
+
+@helper
+def add_row(places: Arena, rows: Arena, unit: int) -> None:
+    """Make a row findable under its key, which must be absent."""
     mask = places.shape[0] - 1
-    rows = unit_rows(arena, is_block)
     folded = _folded(rows[unit, UNIT_KEY_0], rows[unit, UNIT_KEY_1])
     place = folded & mask
     while places[place] != 0:
@@ -71,9 +79,13 @@ def unindex_unit(arena: Arena, is_block: bool, unit: int) -> bool:
     Returns:
         False where the index did not hold it.
     """
-    places = unit_places(arena, is_block)
+    return remove_row(unit_places(arena, is_block), unit_rows(arena, is_block), unit)
+
+
+@helper
+def remove_row(places: Arena, rows: Arena, unit: int) -> bool:
+    """Make a row unfindable; False where it was not to be found."""
     mask = places.shape[0] - 1
-    rows = unit_rows(arena, is_block)
     folded = _folded(rows[unit, UNIT_KEY_0], rows[unit, UNIT_KEY_1])
     entry = folded << 32 | unit
     place = folded & mask

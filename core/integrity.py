@@ -6,6 +6,7 @@ import numpy.typing as npt
 from .arena import Tables, Units, open_tables
 from .index import find_unit
 from .states import PageState
+from .stored import tiers_of
 from .words import (
     HOLDER_BLOCKS,
     HOLDER_CHECKPOINT,
@@ -20,12 +21,14 @@ from .words import (
     META_FREE_IMAGES,
     META_FREE_LEASE,
     META_FREE_SEQUENCE,
+    META_FREE_STORED,
     META_IDLE_BLOCKS,
     META_IDLE_IMAGES,
     META_INDEXED_BLOCKS,
     META_INDEXED_IMAGES,
     META_NUM_HISTORY,
     META_NUM_SEQUENCES,
+    META_STORED_KEYS,
     PAGE_NEXT,
     PAGE_PREV,
     PAGE_SEQNO,
@@ -36,6 +39,12 @@ from .words import (
     POOL_FIRST,
     POOL_SLOTS,
     STAMP_DIRTY,
+    STORED_KEY_0,
+    STORED_KEY_1,
+    STORED_NEXT,
+    STORED_PREV,
+    STORED_SEQNO,
+    STORED_TIERS,
     UNIT_BUILDING,
     UNIT_CANONICAL,
     UNIT_FREE,
@@ -59,7 +68,8 @@ def find_violations(arena: Arena) -> list[str]:
     Laws: per pool the states sum to the slots without scratch; free lists hold exactly the free
     pages; each page belongs to the unit that names it; the index holds exactly the indexed units
     under their keys, whole and sealed; references equal the holders that pin; the idle lists hold
-    exactly what is indexed and unreferenced; limbo is empty between calls.
+    exactly what is indexed and unreferenced; limbo is empty between calls; the table of stored
+    objects lists, indexes and counts exactly the keys that are in some tier.
     """
     t = open_tables(arena)
     found: list[str] = []
@@ -77,7 +87,7 @@ def find_violations(arena: Arena) -> list[str]:
     found += _check_units(t, "block", t.blocks, block_refs, counts)
     counts = (meta[META_FREE_IMAGES], meta[META_IDLE_IMAGES], meta[META_INDEXED_IMAGES])
     found += _check_units(t, "image", t.images, image_refs, counts)
-    return found
+    return found + _check_stored(t)
 
 
 def _walk(rows: Arena, sentinel: int, following: int, previous: int) -> list[int] | None:
@@ -232,6 +242,34 @@ def _check_calls(t: Tables, units: Units, indexed: npt.NDArray[np.int64]) -> lis
     apart = np.any(np.array(seqnos) != seqnos[0], axis=0) & ~dirty
     wrong = indexed[apart]
     return [f"block {int(wrong[0])}: its pages were not sealed together"] if len(wrong) else []
+
+
+def _check_stored(t: Tables) -> list[str]:
+    """The rows of stored objects: free or in some tier, listed by last use, found by key."""
+    rows = t.stored
+    taken = (np.flatnonzero(rows[1:, STORED_TIERS] != 0) + 1).tolist()
+    found = []
+    listed = _walk(rows, 0, STORED_NEXT, STORED_PREV)
+    if listed is None or sorted(listed) != taken or len(taken) != int(t.meta[META_STORED_KEYS]):
+        found.append("the list of stored objects does not hold exactly those in some tier")
+    elif np.any(np.diff(rows[listed, STORED_SEQNO]) < 0):
+        found.append("the list of stored objects is not in the order of their last use")
+    free: list[int] = []
+    row = int(t.meta[META_FREE_STORED])
+    while 0 < row < len(rows) and len(free) < len(rows):
+        free.append(row)
+        row = int(rows[row, STORED_NEXT])
+    if row != 0 or sorted([*free, *taken]) != list(range(1, len(rows))):
+        found.append("a row of stored objects is neither free nor taken, or both")
+    if np.count_nonzero(t.stored_places) != len(taken):
+        found.append("the index of stored objects does not hold exactly those in some tier")
+    for row in taken:
+        key = int(rows[row, STORED_KEY_0]), int(rows[row, STORED_KEY_1])
+        tiers = int(rows[row, STORED_TIERS])
+        both = int(tiers_of(t.arena, False, *key)) | int(tiers_of(t.arena, True, *key)) << 8
+        if both != tiers:
+            found.append(f"stored object {row} is not found under its key")
+    return found
 
 
 def _check_holder_lists(t: Tables) -> list[str]:

@@ -14,6 +14,7 @@ from .words import (
     MAPPING_READY,
     META_BYTES_PER_S,
     META_INCARNATION,
+    META_LOAD_BYTES_PER_S,
     META_NUM_GROUPS,
     META_NUM_SEQUENCES,
     META_TOKENS_PER_S,
@@ -87,4 +88,6 @@ def observe_rates(arena: Arena, event: Arena) -> int:
     """RATES_OBSERVED: the planner's rates from now on."""
     arena[META_TOKENS_PER_S] = event[4]
     arena[META_BYTES_PER_S] = event[5]
+    if event[6] > 0:
+        arena[META_LOAD_BYTES_PER_S] = event[6]
     return OK

@@ -23,8 +23,10 @@ from .words import (
     META_NUM_GROUPS,
     META_NUM_HOLDERS,
     META_NUM_PAGES,
+    META_NUM_STORED,
     PAGE_WORDS,
     POOL_WORDS,
+    STORED_WORDS,
     UNIT_WORDS,
 )
 
@@ -34,6 +36,8 @@ __all__ = [
     "holder_table",
     "page_table",
     "pool_table",
+    "stored_places",
+    "stored_rows",
     "unit_pages",
     "unit_places",
     "unit_rows",
@@ -44,9 +48,10 @@ COMPILES: bool = not getattr(numba.config, "DISABLE_JIT", 0)
 """Whether numba compiles; False under ``NUMBA_DISABLE_JIT=1``."""
 
 _WORD_BYTES = 8
-_POOLS, _PAGES, _UNIT_ROWS, _UNIT_PAGES, _UNIT_PLACES, _HOLDERS, _HOLDER_BLOCKS = (
-    0, 1, 2, 3, 4, 8, 9,
+_POOLS, _PAGES, _UNIT_ROWS, _UNIT_PAGES, _UNIT_PLACES, _HOLDERS, _HOLDER_BLOCKS, _STORED = (
+    0, 1, 2, 3, 4, 8, 9, 10,
 )  # fmt: skip
+_STORED_PLACES = _STORED + 1
 _IMAGES_AFTER = 3
 """The tables of images follow those of blocks by so many places, their sizes by one word."""
 
@@ -132,6 +137,8 @@ holder_table = _fixed_table(_HOLDERS, META_NUM_HOLDERS, HOLDER_WORDS)
 """holder_table(arena) → int64[1 + sequences + leases, HOLDER_WORDS]."""
 holder_blocks = _fixed_table(_HOLDER_BLOCKS, META_NUM_HOLDERS, -META_MAX_BLOCKS)
 """holder_blocks(arena) → int64[1 + sequences + leases, blocks of the longest sequence]."""
+stored_rows = _fixed_table(_STORED, META_NUM_STORED, STORED_WORDS)
+"""stored_rows(arena) → int64[1 + stored objects, STORED_WORDS]."""
 
 
 @intrinsic
@@ -168,6 +175,17 @@ def _unit_places(typingctx: Any, arena: Any, is_block: Any) -> Any:
 
 
 @intrinsic
+def _stored_places(typingctx: Any, arena: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        build = _Builder(context, builder, signature, args)
+        start = build.word(META_AT + _STORED_PLACES)
+        end = build.word(META_AT + _STORED_PLACES + 1)
+        return build.view(start, [build.subtract(end, start)])
+
+    return _VECTOR(arena), codegen
+
+
+@intrinsic
 def _words_at(typingctx: Any, array: Any, start: Any, size: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _Builder(context, builder, signature, args).view(args[1], [args[2]])
@@ -196,6 +214,12 @@ def plain_unit_places(arena: Any, is_block: bool) -> Any:
     return arena[int(arena[place]) : int(arena[place + 1])]
 
 
+def plain_stored_places(arena: Any) -> Any:
+    """Python twin of :data:`stored_places`."""
+    place = META_AT + _STORED_PLACES
+    return arena[int(arena[place]) : int(arena[place + 1])]
+
+
 def plain_words_at(array: Any, start: int, size: int) -> Any:
     """Python twin of :data:`words_at`."""
     return array[start : start + size]
@@ -207,5 +231,7 @@ unit_pages: Any = _unit_pages if COMPILES else plain_unit_pages
 """unit_pages(arena, is_block) → int64[1 + units, groups of that side]."""
 unit_places: Any = _unit_places if COMPILES else plain_unit_places
 """unit_places(arena, is_block) → int64[places of that side's index]."""
+stored_places: Any = _stored_places if COMPILES else plain_stored_places
+"""stored_places(arena) → int64[places of the index of stored objects]."""
 words_at: Any = _words_at if COMPILES else plain_words_at
 """words_at(array, start, size) → int64[size] of an array's words."""

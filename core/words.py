@@ -9,7 +9,7 @@ Arena = npt.NDArray[np.int64]
 """All manager state: one flat array of words."""
 
 ARENA_MAGIC: Final = 0x6B76_7374_7261_7461  # "kvstrata"
-ARENA_VERSION: Final = 2
+ARENA_VERSION: Final = 3
 META_WORDS: Final = 128
 
 # META: fixed at creation
@@ -32,12 +32,14 @@ META_WORDS: Final = 128
     META_IMAGE_WIDTH,
     META_AT,
 ) = range(17)
-NUM_TABLES: Final = 10
+NUM_TABLES: Final = 12
 """Offsets of the tables follow at META_AT; the last one is the arena's length."""
-META_REPLAY_TOKENS: Final = 28
+META_REPLAY_TOKENS: Final = 29
 """Tokens below a point from which its state comes out the same when computed from nothing."""
-META_IMAGE_BYTES: Final = 29
+META_IMAGE_BYTES: Final = 30
 """Bytes of one state image: what resuming from a checkpoint copies."""
+META_NUM_STORED: Final = 31
+"""Rows of the table of stored objects, row 0 included; 1 where there are no tiers."""
 # META: changed by apply
 META_LAST_SEQNO: Final = 32
 META_LAST_TIME_NS: Final = 33
@@ -57,8 +59,17 @@ META_TOKENS_PER_S: Final = 45
 """Observed rate of computing a prompt; the planner's."""
 META_BYTES_PER_S: Final = 46
 """Observed rate of copying pages; the planner's."""
+META_LOAD_BYTES_PER_S: Final = 47
+"""Observed rate of loading objects from a tier; the planner's."""
+META_FREE_STORED: Final = 48
+"""Head of the list of free rows of stored objects."""
+META_STORED_KEYS: Final = 49
+"""Rows of stored objects that are taken."""
+META_BLOCK_BYTES: Final = 63
+"""Bytes of one block's pages; fixed at creation."""
 DEFAULT_TOKENS_PER_S: Final = 10_000
 DEFAULT_BYTES_PER_S: Final = 10_000_000_000
+DEFAULT_LOAD_BYTES_PER_S: Final = 1_000_000_000
 """Rates until any are configured or observed."""
 META_COUNTS: Final = 64
 """Events applied, by type."""
@@ -163,3 +174,18 @@ UNIT_FREE, UNIT_BUILDING, UNIT_INDEXED, UNIT_UNINDEXED = range(4)
 MAX_IMAGES: Final = 4
 HOLDER_WORDS: Final = HOLDER_IMAGES + MAX_IMAGES
 HOLDER_FREE, HOLDER_SEQUENCE, HOLDER_DRAINING, HOLDER_LEASE = range(4)
+
+# STORED (objects below the device, by key)
+(
+    STORED_TIERS,
+    STORED_KEY_0,
+    STORED_KEY_1,
+    STORED_POSITION,
+    STORED_SEQNO,
+    STORED_NEXT,
+    STORED_PREV,
+) = range(7)
+STORED_WORDS: Final = 8
+CHECKPOINT_TIERS: Final = 8
+"""STORED_TIERS: a bit a tier that holds the block; for the checkpoint so many bits higher."""
+TIERS_MASK: Final = 255

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvstrata import CacheLayout, ConfigError
-from kvstrata.core.events import WITH_CHECKPOINT, EventType, Reason
+from kvstrata.core.events import FOR_LOAD, WITH_CHECKPOINT, EventType, Reason
 
 from .turns import Turn, Turns
 
@@ -82,6 +82,8 @@ class Ledger:
 
     def _read_one(self, event: Any) -> None:
         kind, a, c, d = (int(event[name]) for name in ("type", "a", "c", "d"))
+        if kind == _BEGUN and int(event["flags"]) & FOR_LOAD:
+            return  # a load, no request
         if kind == _BEGUN:
             turn = self._turns.next() if [c, d] == self._seed else None
             if turn is None:

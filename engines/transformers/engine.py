@@ -173,6 +173,7 @@ class Engine:
         max_new_tokens: int,
         chunk: int | None = None,
         plan: Plan | None = None,
+        wait_s: float = 0.0,
     ) -> Generation:
         """Serve a request greedily from match to finish.
 
@@ -181,6 +182,8 @@ class Engine:
             max_new_tokens: tokens to choose, at least 1; the last one is not fed to the model.
             chunk: most prompt tokens of a call.
             plan: a plan matched earlier for this request.
+            wait_s: how long it may wait to begin, where nothing was matched earlier: for pages
+                that a lower tier has, or to be admitted.
 
         Returns:
             Tokens, logits and times.
@@ -193,8 +196,10 @@ class Engine:
         """
         started = time.perf_counter()
         if plan is None:
-            plan = self.manager.match(replace(request, max_new_tokens=max_new_tokens))
-        sequence = self.manager.begin(plan)
+            wanted = replace(request, max_new_tokens=max_new_tokens)
+            sequence = self.manager.begin_when_ready(wanted, wait_s)
+        else:
+            sequence = self.manager.begin(plan)
         begun = time.perf_counter()
         resumed_at = sequence.position
         try:

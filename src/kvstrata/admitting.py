@@ -57,11 +57,17 @@ class AdmissionControl:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[int, weakref.ref[Request]]] = {}
         self._running: dict[int, tuple[int, int, int]] = {}
+        self._held: dict[int, tuple[int, weakref.ref[Request]]] = {}
+        """By request: tickets on which it loads, or has loaded, and has not begun yet."""
         self._gone: deque[int] = deque()
         """Tickets whose requests nobody holds any more; filled by whichever thread dropped one."""
 
-    def admit(self, plan: Plan) -> int:
+    def admit(self, plan: Plan, is_load: bool = False) -> int:
         """Ask for room for a plan's whole request.
+
+        Args:
+            plan: the plan.
+            is_load: whether it is to be loaded from a lower tier first; that is always logged.
 
         Returns:
             The ticket, to be given to :meth:`begun` or :meth:`withdrawn`.
@@ -73,12 +79,20 @@ class AdmissionControl:
         while self._gone:
             self._withdraw(self._gone.popleft())
         request = plan.request
+        held = self._held_ticket(request)
+        if held and not is_load:
+            return held
+        if held:  # another load: it is to be admitted too
+            del self._held[id(request)]
+            self.admission.ended(held, time.monotonic())
         ticket = self._ticket_of(request)
         is_new = ticket == 0
         if is_new:
             ticket = next(self._numbers)
         need, available = self._need(plan), self._available(plan)
-        may_start = is_new and (request.deadline_s is None or request.deadline_s >= 0)
+        may_start = (
+            is_new and not is_load and (request.deadline_s is None or request.deadline_s >= 0)
+        )
         if may_start and self.admission.grant_at_once(ticket, need, available, time.monotonic()):
             return ticket
         room = Room(self._call.arena.item(META_NUM_BLOCKS) - len(plan.blocks), available)
@@ -87,7 +101,7 @@ class AdmissionControl:
         decision = self.admission.ask(ticket, need, room, time.monotonic(), request.deadline_s)
         if isinstance(decision, Granted):
             self._waiting.pop(id(request), None)
-            if not is_new or self.admission.config.bytes_per_s is not None:
+            if not is_new or is_load or self.admission.config.bytes_per_s is not None:
                 self._log(EventType.ADMISSION_GRANTED, Reason.NONE, ticket, need, decision.waited_s)
             return ticket
         if isinstance(decision, Deferred):
@@ -115,12 +129,35 @@ class AdmissionControl:
         ticket, found = self._waiting.get(id(request), (0, None))
         return ticket if found is not None and found() is request else 0
 
+    def _held_ticket(self, request: Request) -> int:
+        """Ticket on which a request has loaded, or 0."""
+        ticket, found = self._held.get(id(request), (0, None))
+        return ticket if found is not None and found() is request else 0
+
+    def loading(self, ticket: int, identity: int, leased: int, request: Request) -> None:
+        """A load runs on a request's ticket, with which the request will then begin."""
+        self._running[identity] = ticket, leased, 0
+        lost = partial(self._lost, ticket)
+        self._held[id(request)] = ticket, weakref.ref(request, lost)
+
+    def recovered(self, ticket: int) -> None:
+        """A load has ended: its bytes count no more among those in recovery."""
+        self._settle_promises()
+        self.admission.loaded(ticket, time.monotonic())
+
+    def load_ended(self, identity: int) -> None:
+        """The sequence of a load has ended; its ticket is its request's."""
+        self._settle_promises()
+        self._running.pop(identity, None)
+
     def _lost(self, ticket: int, _: object) -> None:
         """Nobody holds the request any more, so nobody will ask again; from any thread."""
         self._gone.append(ticket)
 
     def _withdraw(self, ticket: int) -> None:
-        self.admission.withdraw(ticket)
+        self.admission.ended(ticket, time.monotonic())
+        for key in [key for key, (number, _) in self._held.items() if number == ticket]:
+            del self._held[key]
         lost = [key for key, (number, _) in self._waiting.items() if number == ticket]
         for key in lost:
             del self._waiting[key]
@@ -203,6 +240,8 @@ class AdmissionControl:
     def begun(self, ticket: int, identity: int, num_blocks: int) -> None:
         """A sequence runs on the promise, on so many shared blocks; what it copies is copied."""
         self.admission.loaded(ticket, time.monotonic())
+        for key in [key for key, (number, _) in self._held.items() if number == ticket]:
+            del self._held[key]
         self._running[identity] = ticket, num_blocks, 0
 
     def withdrawn(self, ticket: int) -> None:
@@ -221,6 +260,10 @@ class AdmissionControl:
         if ticket:
             del self._waiting[id(request)]
             self.admission.withdraw(ticket)
+        held = self._held_ticket(request)
+        if held:
+            del self._held[id(request)]
+            self.admission.ended(held, time.monotonic())
 
     def _log(self, kind: EventType, reason: Reason, ticket: int, need: Need, wait_s: float) -> None:
         payload = zeros(4)

@@ -65,13 +65,15 @@ class Beginner:
         self._call = call
         self._prompts = prompts
         self.admission_control = admission_control
+        self._every = manager.config.checkpoints_every(layout)
 
     def begin(self, plan: Plan) -> Sequence:
         """See :meth:`.manager.CacheManager.begin`."""
         ticket = 0
         try:
             while True:
-                ask = ask_of(self._layout, plan, self._manager.config.checkpoint_every)
+                plan = self._manager.with_tiers(plan)
+                ask = ask_of(self._layout, plan, self._every)
                 ticket = self._ready(plan, ask)
                 better = self._manager.judged(plan)
                 if better is None:
@@ -87,6 +89,7 @@ class Beginner:
             raise
         if self.admission_control is not None:
             self.admission_control.begun(ticket, sequence.id, len(plan.blocks))
+        self._manager.request_began(plan.request)
         self._report_limit(plan)
         return sequence
 
@@ -94,6 +97,7 @@ class Beginner:
         """See :meth:`.manager.CacheManager.withdraw`."""
         if self.admission_control is not None:
             self.admission_control.forget(request)
+        self._manager.request_withdrawn(request)
 
     def _ready(self, plan: Plan, ask: tuple[Arena, Arena]) -> int:
         """Admitted, fresh, and with room, on every rank; the ticket.

@@ -14,6 +14,7 @@ from kvstrata.core.words import (
     MAX_IMAGES,
 )
 from kvstrata.eventstore.log.config import LogConfig
+from kvstrata.tiers.config import TiersConfig
 
 __all__ = ["CacheConfig"]
 
@@ -42,6 +43,8 @@ class CacheConfig:
         rates: what the planner believes of the machine until it has observed better.
         admission: limits of what may begin; None lets everybody in.
         log: settings of the event log.
+        tiers: where prefixes live below the device; None for nowhere. A policy of checkpoints at
+            every block, or every so many tokens, sets ``checkpoint_every`` where that is 0.
     """
 
     budget_bytes: int | None = None
@@ -57,6 +60,7 @@ class CacheConfig:
     rates: Rates | None = None
     admission: AdmissionConfig | None = field(default_factory=AdmissionConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    tiers: TiersConfig | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -113,17 +117,16 @@ class CacheConfig:
         """
         slots = self._slots_of_budget(layout) if self.slots is None else dict(self.slots)
         blocks = -(-self.max_tokens_per_sequence // layout.block_tokens)
-        if self.checkpoint_every % layout.block_tokens:
-            raise ConfigError(
-                f"checkpoint_every: expected a multiple of the block of {layout.block_tokens} "
-                f"tokens, found {self.checkpoint_every}"
-            )
+        self.checkpoints_every(layout)
+        # Each load in flight owns its pages as a sequence does.
+        loads = 0 if self.tiers is None else self.tiers.max_loads
         params = ArenaParams(
             slots=slots,
-            max_sequences=self.max_sequences,
+            max_sequences=self.max_sequences + loads,
             max_leases=self.max_leases,
             max_blocks_per_sequence=blocks,
             images_per_sequence=self.images_per_sequence,
+            stored_keys=0 if self.tiers is None else self.tiers.objects,
         )
         params.check(layout)
         # What a call emits for each sequence beside whole blocks; see core.room.
@@ -135,6 +138,25 @@ class CacheConfig:
                 f"{len(layout.groups)} groups, found {self.log.ring_events}"
             )
         return params
+
+    def checkpoints_every(self, layout: CacheLayout) -> int:
+        """Tokens between checkpoints taken besides those at ends and branch points, 0 for none.
+
+        Raises:
+            ConfigError: no multiple of the layout's block.
+        """
+        every, name = self.checkpoint_every, "checkpoint_every"
+        if not every and self.tiers is not None:
+            policy = self.tiers.checkpoint_policy()
+            every, name = policy.every_tokens, "tiers.checkpoints"
+            if policy.kind == "full":
+                every = layout.block_tokens
+        if every % layout.block_tokens:
+            raise ConfigError(
+                f"{name}: expected a multiple of the block of {layout.block_tokens} tokens, "
+                f"found {every}"
+            )
+        return every
 
     def _slots_of_budget(self, layout: CacheLayout) -> dict[str, int]:
         budget = self.budget_bytes or 0

@@ -103,6 +103,7 @@ def explain(
     at: int | None = None,
     turn: int = 0,
     wait: Callable[[Request, int], int] | None = None,
+    tiers: Callable[[], int] | None = None,
 ) -> Explanation:
     """Explain what match and begin would do with a request now.
 
@@ -119,6 +120,7 @@ def explain(
         at: where it was suspended, if it was.
         turn: under ``sampled``, of the blocks whose bytes are looked at next.
         wait: how long admission would keep a load waiting; see :class:`.planning.Planner`.
+        tiers: the lower tiers that can be read; see there.
 
     Returns:
         The explanation.
@@ -127,14 +129,14 @@ def explain(
     ring = new_ring(1 << 13)
     ring[RING_FLAGS] = RING_FLAG_UNLOGGED
     call = CoreCaller(copy, ring, None, 0.0)
-    planner = Planner(layout, copy, ranks, wait)
+    planner = Planner(layout, copy, ranks, wait, tiers)
     mirror = None if storage is None else storage.over(copy)
     validator = Validator(layout, copy, mirror, policy, sample_share, turn)
     plan = planner.plan(request, at)
     groups = _reaches(layout, copy, validator, plan)
     ways: list[Way] = []
     while True:
-        verdicts = validator.verdicts(plan)
+        verdicts = [] if plan.load is not None else validator.verdicts(plan)
         ways += _ways(plan, layout.block_tokens, verdicts)
         if not verdicts:
             break

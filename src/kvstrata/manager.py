@@ -1,5 +1,6 @@
 """CacheManager: the public face, composed of the core, the log and the pools."""
 
+import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import replace
@@ -10,9 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvstrata.core.arena import new_arena, open_tables
-from kvstrata.core.errors import (
-    ConfigError,
-)
+from kvstrata.core.errors import ConfigError, Deferred, StaleLease
 from kvstrata.core.events import EventType
 from kvstrata.core.layout import CacheLayout
 from kvstrata.core.ranks import RankGroup
@@ -45,6 +44,8 @@ from .validating import Validator
 
 if TYPE_CHECKING:
     from kvstrata.kernels.pools import PoolSet
+
+    from .tiering import Tiering
 
 __all__ = ["CacheManager"]
 
@@ -92,6 +93,7 @@ class CacheManager(Service):
         self._completions = Completions(call, self._steps)
         self._scrubber: Scrubber | None = None
         self._topology: Topology | None = None
+        self._tiering: Tiering | None = None
         self._closed = False
 
     def _new_validator(self) -> Validator:
@@ -134,6 +136,7 @@ class CacheManager(Service):
             manager = cls(layout, config, new_arena(layout, params), ring, None, ranks)
             manager._attach(open_pools(layout, params, pools, None, False)[0])
             manager._configure()
+            manager._open_tiers()
             return manager
         log = EventLog.open(Path(directory), layout, config.log, params)
         try:
@@ -145,6 +148,7 @@ class CacheManager(Service):
             log.start()
             manager.recovery = recover(manager._call, log, layout, params, manager, trusted)
             manager._configure()
+            manager._open_tiers()
         except BaseException:
             log.close(clean=False)
             raise
@@ -163,6 +167,24 @@ class CacheManager(Service):
     def _configure(self) -> None:
         if self.config.rates is not None:
             self._registrar.rates(self.config.rates)
+
+    def _open_tiers(self) -> None:
+        if self.config.tiers is None:
+            return
+        if self.ranks.size > 1:
+            raise ConfigError(
+                f"tiers: expected a manager of one rank, found {self.ranks.size}: ranks do not "
+                "agree on what is stored"
+            )
+        try:
+            from .tiering import Tiering  # SQL and object stores, which others do not need
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"tiers: expected the packages of kvstrata's extra 'tiers', found no "
+                f"{error.name}: pip install 'kvstrata[tiers]'"
+            ) from error
+        self._tiering = Tiering(self, self.layout, self.config.tiers, self._call)
+        self._planner.tiers = self._tiering.readable
 
     @property
     def ranks(self) -> RankGroup:
@@ -204,6 +226,7 @@ class CacheManager(Service):
             at,
             self.validator.turn,
             self._wait,
+            self._planner.tiers,
         )
         return replace(found, join=self.match(request, at).join)
 
@@ -245,6 +268,60 @@ class CacheManager(Service):
         if ranks.size > 1:
             stuck = not ranks.least(np.array([not stuck], dtype=np.int64))[0]
         return self._planner.cold if stuck else self._planner.again
+
+    def prefetch(self, request: Request) -> bool:
+        """Begin to load what a request will need from lower tiers, as far as admission lets it.
+
+        To be called as soon as a request is queued; ``begin`` then finds it here, or on its way.
+
+        Returns:
+            Whether anything is on its way.
+
+        Raises:
+            ConfigError: the manager has no lower tiers.
+        """
+        self._enter()
+        return self._tiers().prefetch(request)
+
+    def begin_when_ready(self, request: Request, timeout_s: float = 60.0) -> Sequence:
+        """Match and begin a request, waiting where it has to: for its load, or to be admitted.
+
+        Raises:
+            Deferred: the time is over; the request keeps its place until it is withdrawn.
+            AdmissionDenied, OutOfPages: as :meth:`begin`.
+        """
+        until_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                return self.begin(self.match(request))
+            except Deferred as error:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    raise
+                wait_s = min(error.retry_after_s, left_s)
+                if self._tiering is None:
+                    time.sleep(wait_s)
+                else:
+                    self._tiering.wait(wait_s)
+            except StaleLease:
+                continue
+
+    def settle_tiers(self, timeout_s: float = 30.0) -> bool:
+        """Wait until all that was sealed is stored, and nothing is being loaded.
+
+        Returns:
+            Whether that came in time.
+
+        Raises:
+            ConfigError: the manager has no lower tiers.
+        """
+        self._enter()
+        return self._tiers().settle(timeout_s)
+
+    def _tiers(self) -> "Tiering":
+        if self._tiering is None:
+            raise ConfigError("expected a manager with tiers, found one without; set config.tiers")
+        return self._tiering
 
     def withdraw(self, request: Request) -> None:
         """Take back a request that was deferred: it will not ask again, and holds nobody up.
@@ -353,6 +430,8 @@ class CacheManager(Service):
             if clean:
                 self._end_everything()
         finally:
+            if self._tiering is not None:
+                self._tiering.stop(0.0)
             self._call.end("it was closed")
             try:
                 if self.log is not None:
@@ -364,6 +443,8 @@ class CacheManager(Service):
     def _end_everything(self) -> None:
         self.apply_completions()
         self._stepper.abort_all()
+        if self._tiering is not None:
+            self._tiering.close()
         self._completions.end_all()
         self.end_drained()
         for row in range(1, int(self.arena[META_NUM_SEQUENCES]) + 1):

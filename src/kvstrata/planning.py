@@ -17,12 +17,22 @@ from kvstrata.core.matching import (
     list_checkpoints,
     walk_blocks,
 )
-from kvstrata.core.planner import NEVER_NS, Candidate, Rates, candidates, cost_ns, rates_of
+from kvstrata.core.planner import (
+    NEVER_NS,
+    Candidate,
+    Rates,
+    Stored,
+    candidates,
+    cost_ns,
+    rates_of,
+    stored_candidates,
+)
 from kvstrata.core.ranks import LocalRank, RankGroup
 from kvstrata.core.room import STALE
+from kvstrata.core.stored import find_stored_checkpoint, walk_stored
 from kvstrata.core.words import META_IMAGE_BYTES, Arena
 
-from .requests import Plan, Request
+from .requests import Load, Plan, Request
 
 __all__ = ["Planner", "ask_of", "check_fresh", "partial_key"]
 
@@ -37,6 +47,7 @@ class Planner:
         arena: the arena; read only.
         ranks: the ranks that must agree on every plan.
         wait: gives how long admission would keep a request's load of so many bytes waiting, in ns.
+        tiers: gives a bit for each lower tier that can be read now; None where there are none.
     """
 
     def __init__(
@@ -45,18 +56,21 @@ class Planner:
         arena: Arena,
         ranks: RankGroup | None = None,
         wait: Callable[[Request, int], int] | None = None,
+        tiers: Callable[[], int] | None = None,
     ) -> None:
         self._layout = layout
         self._arena = arena
         self.ranks: RankGroup = LocalRank() if ranks is None else ranks
         self._wait = wait
+        self.tiers = tiers
 
-    def plan(self, request: Request, at: int | None = None) -> Plan:
+    def plan(self, request: Request, at: int | None = None, stored: bool = True) -> Plan:
         """Match a request's prefix against the index and choose the cheapest way.
 
         Args:
             request: the request.
             at: position at which it was suspended, to resume exactly there if that is still here.
+            stored: whether ways count that load from a lower tier.
 
         Returns:
             The plan; one token is always left to compute.
@@ -72,7 +86,7 @@ class Planner:
                 plan = plan if agreed[0] else None
             if plan is not None:
                 return plan
-        return self._cheapest(request, keys, rows, history)
+        return self._cheapest(request, keys, rows, history, stored)
 
     def _wait_ns(self, request: Request, load_bytes: int) -> int:
         """How long admission would keep a load waiting; ranks would have to agree: 0."""
@@ -81,7 +95,12 @@ class Planner:
         return self._wait(request, load_bytes)
 
     def _cheapest(
-        self, request: Request, keys: npt.NDArray[np.int64], rows: Arena, history: int
+        self,
+        request: Request,
+        keys: npt.NDArray[np.int64],
+        rows: Arena,
+        history: int,
+        stored: bool,
     ) -> Plan:
         arena, tokens = self._arena, self._layout.block_tokens
         num_tokens = len(request.tokens)
@@ -99,6 +118,12 @@ class Planner:
             limit, checkpoint, rates = self._agree(keys, limit, rates, image)
         wait_ns = self._wait_ns(request, arena.item(META_IMAGE_BYTES)) if checkpoint else 0
         ways = candidates(arena, num_tokens, limit, checkpoint, rates, wait_ns)
+        loads: dict[str, Load] = {}
+        tiers = 0
+        if stored and self.tiers is not None and self.ranks.size == 1:
+            tiers = self.tiers()
+        if tiers:
+            loads = self._stored(request, keys, limit, checkpoint, rates, ways, tiers)
         chosen = min(ways, key=lambda way: way.cost_ns)
         resume = chosen.resume_at
         return Plan(
@@ -112,11 +137,47 @@ class Planner:
             limited=_limit_of(chosen, here * tokens, limit * tokens),
             keys=keys,
             history=rows[:history],
-            blocks=rows[: chosen.num_blocks],
+            blocks=rows[: min(chosen.num_blocks, history)],
             checkpoint=_unit(image) if chosen.source == "checkpoint" else _NOTHING,
             partial=_NOTHING,
             partial_key=_NOTHING,
+            load=loads.get(chosen.source),
         )
+
+    def _stored(
+        self,
+        request: Request,
+        keys: npt.NDArray[np.int64],
+        here: int,
+        checkpoint: int,
+        rates: Rates,
+        ways: list[Candidate],
+        tiers: int,
+    ) -> dict[str, Load]:
+        """The ways that load from a lower tier, put before the cold one; what each loads.
+
+        Mutates:
+            ways.
+        """
+        arena, tokens = self._arena, self._layout.block_tokens
+        most = (len(request.tokens) - 1) // tokens
+        if request.max_resume is not None:
+            most = min(most, request.max_resume // tokens)
+        limit = int(walk_stored(arena, keys, here, most, tiers))
+        stored = 0
+        if self._layout.state_groups:
+            if limit > here:
+                image: Arena = np.zeros(2, dtype=np.int64)
+                checkpoint = int(find_checkpoint(arena, keys, limit, image))
+            stored = int(find_stored_checkpoint(arena, keys, limit, checkpoint, tiers))
+        found = Stored(here, limit, max(stored, checkpoint), stored <= checkpoint)
+        loads = {}
+        for way, num_bytes in stored_candidates(arena, len(request.tokens), found, rates):
+            at = stored * tokens if way.source == "stored" and not found.image_here else 0
+            wait_ns = self._wait_ns(request, num_bytes)
+            loads[way.source] = Load(here, max(way.num_blocks - here, 0), at, num_bytes)
+            ways.insert(len(ways) - 1, way._replace(cost_ns=way.cost_ns + wait_ns))
+        return loads
 
     def again(self, plan: Plan) -> Plan:
         """The same request, planned anew after something was withdrawn."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from kvstrata.core.abi import Abi
+from kvstrata.core.abi import Abi, abi_of
 from kvstrata.core.errors import ConfigError
 from kvstrata.core.events import EventType
 from kvstrata.core.layout import CacheLayout
@@ -28,6 +28,8 @@ _RATE_WEIGHT = 0.2
 
 
 _FASTEST = 1e15
+_RATES = ("tokens", "bytes", "loads")
+"""What is observed, in the order of :class:`.Rates`."""
 
 
 class _Blobs(Protocol):
@@ -47,9 +49,10 @@ class Registrar:
         self._layout = layout
         self._call = call
         self._blobs = blobs
+        self._abis: dict[int, bytes] = {}
         rates = rates_of(call.arena)
-        self._mean = {"tokens": float(rates.tokens_per_s), "bytes": float(rates.bytes_per_s)}
-        self._seen = {"tokens": 0, "bytes": 0}
+        self._mean = dict(zip(_RATES, map(float, rates), strict=True))
+        self._seen = dict.fromkeys(_RATES, 0)
 
     def abi(self, group: str, abi: Abi) -> None:
         """See :meth:`.manager.CacheManager.register_abi`."""
@@ -65,6 +68,15 @@ class Registrar:
         payload = self._payload(abi.to_json())
         payload[2] = abi.word() & ABI_MASK
         self._call.note(EventType.ABI_REGISTERED, payload, group=number)
+        self._abis[number] = abi.digest()
+
+    def abi_digest(self, group: int) -> bytes:
+        """Digest of the ABI that a group is read by now, 16 bytes."""
+        found = self._abis.get(group)
+        if found is None:
+            found = abi_of(self._layout, self._layout.groups[group].name).digest()
+            self._abis[group] = found
+        return found
 
     def kernel(self, group: str, name: str, version: str, ready: bool) -> None:
         """See :meth:`.manager.CacheManager.register_kernel`."""
@@ -90,16 +102,13 @@ class Registrar:
 
     def rates(self, rates: Rates) -> None:
         """Plan by these rates from now on."""
-        for name, value in (
-            ("tokens_per_s", rates.tokens_per_s),
-            ("bytes_per_s", rates.bytes_per_s),
-        ):
+        for name, value in rates._asdict().items():
             if not 1 <= value < 2**62:
                 raise ConfigError(f"{name}: expected at least 1, found {value}")
         if rates == rates_of(self._call.arena):
             return
         payload = zeros(4)
-        payload[:2] = rates.tokens_per_s, rates.bytes_per_s
+        payload[:3] = rates
         self._call.note(EventType.RATES_OBSERVED, payload)
 
     def observe(self, what: str, amount: int, seconds: float) -> None:
@@ -111,13 +120,13 @@ class Registrar:
                 f"found {amount} in {seconds} s"
             )
         rates = rates_of(self._call.arena)
-        now = {"tokens": rates.tokens_per_s, "bytes": rates.bytes_per_s}
+        now = dict(zip(_RATES, rates, strict=True))
         weight = _RATE_WEIGHT if self._seen[what] else 1.0
         self._seen[what] += 1
         self._mean[what] += weight * (rate - self._mean[what])
         if abs(self._mean[what] - now[what]) > _RATE_STEP * now[what]:
             now[what] = max(int(self._mean[what]), 1)
-            self.rates(Rates(now["tokens"], now["bytes"]))
+            self.rates(Rates(*now.values()))
 
     def _payload(self, value: Any) -> Arena:
         """Four words, the first two of which name a blob."""

@@ -13,7 +13,7 @@ from kvstrata.core.events import Reason
 from kvstrata.core.keys import chain_seed, hash_blocks
 from kvstrata.core.planner import Candidate
 
-__all__ = ["Join", "Plan", "Request"]
+__all__ = ["Join", "Load", "Plan", "Request"]
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,22 @@ class Join:
     seconds: float
 
 
+class Load(NamedTuple):
+    """What a plan needs of a lower tier before it can begin.
+
+    Attributes:
+        first: the first block to load; those before it are here.
+        num_blocks: blocks to load.
+        checkpoint_at: position of the checkpoint to load, 0 for none.
+        num_bytes: of all of it.
+    """
+
+    first: int
+    num_blocks: int
+    checkpoint_at: int
+    num_bytes: int
+
+
 class Plan(NamedTuple):
     """Where a request resumes and what it reuses; made by ``match``, honoured by ``begin``.
 
@@ -127,7 +143,8 @@ class Plan(NamedTuple):
             the tokens between are computed for their state alone and their pages are not written.
         history_tokens: how far the history is here, whole blocks.
         source: where the state comes from: ``history`` (none is needed), ``checkpoint``,
-            ``replay``, ``suspended`` or ``cold``.
+            ``replay``, ``suspended``, ``stored`` or ``stored replay`` (a lower tier has it) or
+            ``cold``.
         captures: positions at which a step must end so that a checkpoint can be taken.
         candidates: every way there was, in order of preference at equal cost.
         limited: why no more is reused, layer 3: (reason, tokens here, tokens agreed), or None.
@@ -138,6 +155,7 @@ class Plan(NamedTuple):
         partial: id and generation of the partial block, zeros for none.
         partial_key: its key.
         join: what to wait for, where the request would rather wait.
+        load: what is to be loaded first; ``begin`` sees to it and lets the request wait.
     """
 
     request: Request
@@ -155,6 +173,7 @@ class Plan(NamedTuple):
     partial: tuple[int, int]
     partial_key: tuple[int, int]
     join: Join | None = None
+    load: Load | None = None
 
     def __repr__(self) -> str:
         return (

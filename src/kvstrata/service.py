@@ -1,5 +1,7 @@
 """What runs beside requests: quarantine, scrubs, what an engine registers, completions, counts."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
@@ -29,11 +31,15 @@ from .handles import Sequence, Transfer
 from .quarantining import withdraw
 from .reading import PageReader
 from .registering import Registrar
+from .requests import Plan, Request
 from .scrubbing import Scrubber, ScrubReport
 from .statistics import Statistics, collect
 from .storage import BadPage, Storage
 from .topology import Topology
 from .validating import Validator, Verdict
+
+if TYPE_CHECKING:
+    from .tiering import Tiering, TieringStats
 
 __all__ = ["Service"]
 
@@ -50,6 +56,7 @@ class Service(PageReader):
     _scrubber: Scrubber | None
     _topology: Topology | None
     _admission: AdmissionControl | None
+    _tiering: "Tiering | None"
     _closed: bool
 
     def quarantine(self, page: BadPage) -> None:
@@ -203,8 +210,24 @@ class Service(PageReader):
         self._call.check()
         self.apply_completions()
 
+    def with_tiers(self, plan: Plan) -> Plan:
+        """See to what a plan needs of lower tiers; see :meth:`.tiering.Tiering.before`."""
+        return plan if self._tiering is None else self._tiering.before(plan)
+
+    def request_began(self, request: Request) -> None:
+        """A request has begun: nothing is kept for it any more."""
+        if self._tiering is not None:
+            self._tiering.loader.began(request)
+
+    def request_withdrawn(self, request: Request) -> None:
+        """A request will not ask again."""
+        if self._tiering is not None:
+            self._tiering.loader.withdraw(request)
+
     def apply_completions(self) -> None:
         """Apply what was reported complete; sequences wait until nothing is in flight for them."""
+        if self._tiering is not None:
+            self._tiering.service()
         if not self._completions.waiting:
             return
         ended = []
@@ -242,6 +265,10 @@ class Service(PageReader):
             self._completions.anomalies,
             self._admission_stats(),
         )
+
+    def tier_stats(self) -> "TieringStats | None":
+        """What is stored below the device, and how loads and spills go; None without tiers."""
+        return None if self._tiering is None else self._tiering.stats()
 
     def _admission_stats(self) -> AdmissionStats | None:
         control = self._admission

@@ -12,7 +12,7 @@ from kvstrata.api.cli import app
 if TYPE_CHECKING:
     from .conftest import CommandLine
 
-COMMANDS = sorted(str(command.name) for command in app.registered_commands)
+COMMANDS = sorted(str(each.name) for each in (*app.registered_commands, *app.registered_groups))
 
 
 def run_process(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -72,7 +72,8 @@ def test_every_make_target_it_names_exists() -> None:
 
 def test_the_table_names_exactly_the_commands() -> None:
     named = set(re.findall(r"^\| `kvstrata ([a-z]+)", README, re.MULTILINE))
-    assert named == {str(command.name) for command in app.registered_commands}
+    commands = (*app.registered_commands, *app.registered_groups)
+    assert named == {str(command.name) for command in commands}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))

@@ -1,0 +1,503 @@
+"""Loads from lower tiers: one for all who need it, admitted first, and never waited for in vain."""
+
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kvstrata.core import finish as core_finish
+from kvstrata.core.errors import AdmissionDenied, Deferred
+from kvstrata.core.events import EventType, Reason
+from kvstrata.core.keys import words_key
+from kvstrata.core.loading import (
+    LOAD_BLOCKS,
+    LOAD_GOOD_BLOCKS,
+    LOAD_GOOD_IMAGE,
+    LOAD_IMAGE,
+    LOAD_POSITION,
+    LOAD_REASON,
+    LOAD_WORDS,
+    begin_load,
+    drain_load,
+    end_load,
+    take_load,
+)
+from kvstrata.core.planner import rates_of
+from kvstrata.core.room import MORE, NO_ROOM, STALE
+from kvstrata.core.steps import WORK_KEY_0, WORK_KEY_1, WORK_SUMS
+from kvstrata.core.stored import tiers_of
+from kvstrata.core.words import HOLDER_ID, HOLDER_SEALED, HOLDER_TAINTED, Arena
+from kvstrata.tiers.format import ObjectId
+from kvstrata.tiers.outcomes import Loaded, LoadFailed
+
+from .caller import zeros
+from .planning import ask_of
+from .requests import Plan, Request
+
+if TYPE_CHECKING:
+    from .tiering import Tiering
+
+__all__ = ["LoadInFlight", "Loader"]
+
+_LEAST_WAIT_S: Final = 0.001
+_MOST_WAIT_S: Final = 0.05
+_TRIES: Final = 3
+"""So many loads may fail a request; then it does without."""
+_KEPT_S: Final = 5.0
+"""How long what was loaded stays pinned for those who waited for it."""
+
+
+@dataclass
+class LoadInFlight:
+    """One load, from its admission until those who waited for it have begun.
+
+    Attributes:
+        row: of the sequence that owns its pages.
+        identity: of that sequence.
+        leased: blocks that it pins before those it loads.
+        all_keys: of all objects it loads, and whether each is a checkpoint.
+        keys: int64[n, 2], of the blocks it loads.
+        checkpoint: key of the checkpoint it loads, or None.
+        words: int64[LOAD_WORDS], as the core reads it.
+        num_bytes: to load.
+        ticket: of the request that was admitted for it, 0 for none.
+        began_s: when it began.
+        until_s: when it is given up.
+        waiters: the requests that wait for it.
+        results: one an object, blocks first; None until it came.
+        open: objects that have not come.
+        given_up: it is not waited for any more.
+        ended_s: when its pages were sealed; None before.
+        is_ahead: nobody need wait for it: it was prefetched.
+    """
+
+    row: int
+    identity: int
+    leased: int
+    all_keys: list[tuple[int, int, bool]]
+    keys: Arena
+    checkpoint: tuple[int, int] | None
+    words: Arena
+    num_bytes: int
+    ticket: int
+    began_s: float
+    until_s: float
+    waiters: "dict[int, weakref.ref[Request]]" = field(default_factory=dict)
+    results: list[Loaded | LoadFailed | None] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    open: int = 0
+    first_bad: int = 1 << 62
+    given_up: bool = False
+    ended_s: float | None = None
+    is_ahead: bool = False
+
+    def waiting(self) -> int:
+        """How many requests still wait."""
+        gone = [number for number, one in self.waiters.items() if one() is None]
+        for number in gone:
+            del self.waiters[number]
+        return len(self.waiters)
+
+
+def _why(load: LoadInFlight) -> int:
+    """Why a load did not come whole, or 0."""
+    for result in load.results:
+        if isinstance(result, LoadFailed):
+            return int(result.fault.reason)
+    return 0
+
+
+class Loader:
+    """The loads of one manager.
+
+    Args:
+        tiering: what it is part of.
+
+    Attributes:
+        counts: loads so far, by how they ended.
+        longest_wait_s: from a load's admission until its pages were sealed.
+    """
+
+    def __init__(self, tiering: "Tiering") -> None:
+        self._tiering = tiering
+        self._in_flight: dict[int, LoadInFlight] = {}
+        self._by_key: dict[tuple[int, int, bool], LoadInFlight] = {}
+        self._tries: dict[int, tuple[weakref.ref[Request], int]] = {}
+        self.counts: Counter[str] = Counter()
+        self.longest_wait_s = 0.0
+
+    @property
+    def num_in_flight(self) -> int:
+        """Loads whose pages are being filled."""
+        return sum(load.ended_s is None for load in self._in_flight.values())
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is to be looked after."""
+        return bool(self._in_flight)
+
+    def identities(self) -> set[int]:
+        """Ids of the sequences that own loads' pages."""
+        return set(self._in_flight)
+
+    def ready(self, plan: Plan) -> Plan:
+        """Have what a plan needs loaded, or do without it.
+
+        Returns:
+            A plan that needs nothing loaded.
+
+        Raises:
+            Deferred: it is being loaded, or waits to be admitted; match again.
+        """
+        request = plan.request
+        if self._goes_without(request):
+            return self._tiering.plan(request, stored=False)
+        plan = self._tiering.plan(request)
+        if plan.load is None:
+            return plan
+        load = self._loading(plan)
+        if load is None:
+            load = self._start(plan)
+            if load is None:
+                self._failed(request, _TRIES)
+                return self._tiering.plan(request, stored=False)
+            if load.ended_s is not None:  # nothing to wait for: there are no bytes
+                return self._tiering.plan(request)
+        elif id(request) not in load.waiters:
+            self.counts["joined"] += 1
+            self._tiering.forget_ticket(request)
+        load.waiters[id(request)] = weakref.ref(request)
+        raise self._wait_for(load)
+
+    def prefetch(self, plan: Plan) -> bool:
+        """Begin to load what a plan needs, if it may; whether anything is on its way."""
+        try:
+            self.ready(plan)
+        except Deferred:
+            load = self._loading(plan)
+            if load is not None:
+                load.is_ahead = True
+            return True
+        return False
+
+    def _wait_for(self, load: LoadInFlight) -> Deferred:
+        rate = rates_of(self._tiering.arena).load_bytes_per_s
+        left = load.num_bytes * load.open / max(len(load.results), 1) / rate
+        wait_s = min(max(left, _LEAST_WAIT_S), _MOST_WAIT_S)
+        return Deferred(
+            f"{len(load.results)} objects are being loaded, {load.open} have not come: match again "
+            f"in {wait_s:.3f} s",
+            wait_s,
+            load.waiting(),
+            "load",
+        )
+
+    def _goes_without(self, request: Request) -> bool:
+        """Whether what a request waited for did not come, time and again."""
+        found = self._tries.get(id(request))
+        if found is None:
+            return False
+        if found[0]() is request:
+            return found[1] >= _TRIES
+        del self._tries[id(request)]
+        return False
+
+    def _failed(self, request: Request, count: int) -> None:
+        """A load did not bring what a request waited for."""
+        found = self._tries.get(id(request))
+        before = found[1] if found is not None and found[0]() is request else 0
+        self._tries[id(request)] = weakref.ref(request), before + count
+
+    def _loading(self, plan: Plan) -> LoadInFlight | None:
+        """A load in flight that brings any of what a plan needs."""
+        for key in self._keys_of(plan):
+            load = self._by_key.get(key)
+            if load is not None and load.ended_s is None:
+                return load
+        return None
+
+    def _keys_of(self, plan: Plan) -> list[tuple[int, int, bool]]:
+        load = plan.load
+        if load is None:
+            return []
+        blocks = plan.keys[load.first : load.first + load.num_blocks].tolist()
+        keys = [(first, second, False) for first, second in blocks]
+        if load.checkpoint_at:
+            at = load.checkpoint_at // self._tiering.layout.block_tokens - 1
+            keys.append((int(plan.keys[at, 0]), int(plan.keys[at, 1]), True))
+        return keys
+
+    def _start(self, plan: Plan) -> LoadInFlight | None:
+        """Admit and begin a load; None where the request had better do without.
+
+        Raises:
+            Deferred: not admitted yet.
+        """
+        wanted = plan.load
+        if wanted is None:
+            return None
+        try:
+            ticket = self._tiering.admit(plan)
+        except AdmissionDenied:
+            self.counts["denied"] += 1
+            return None
+        words = zeros(LOAD_WORDS)
+        words[LOAD_BLOCKS] = wanted.num_blocks
+        words[LOAD_POSITION] = wanted.checkpoint_at
+        call = self._tiering.call
+        here = plan._replace(blocks=plan.blocks[: wanted.first], checkpoint=(0, 0))
+        row = call.run(
+            begin_load, call.arena, call.ring, *ask_of(self._tiering.layout, here), words
+        )
+        if row in (NO_ROOM, STALE):
+            self._tiering.give_back(ticket)
+            self.counts["no_room"] += 1
+            return None
+        try:
+            load = self._begun(plan, row, words, ticket)
+        except BaseException as error:
+            call.interrupted("load", error)
+            raise
+        return load
+
+    def _begun(self, plan: Plan, row: int, words: Arena, ticket: int) -> LoadInFlight:
+        tiering, call = self._tiering, self._tiering.call
+        code = MORE
+        leased = len(plan.blocks[: plan.load.first]) if plan.load else 0
+        while code == MORE:
+            code = call.run(take_load, call.arena, call.ring, row, leased, words)
+        keys = self._keys_of(plan)
+        now_s = tiering.clock()
+        load = LoadInFlight(
+            row=row,
+            identity=int(tiering.tables.holders[row, HOLDER_ID]),
+            leased=leased,
+            all_keys=keys,
+            keys=np.array([key[:2] for key in keys if not key[2]], np.int64).reshape(-1, 2),
+            checkpoint=keys[-1][:2] if keys and keys[-1][2] else None,
+            words=words,
+            num_bytes=plan.load.num_bytes if plan.load else 0,
+            ticket=ticket,
+            began_s=now_s,
+            until_s=now_s + tiering.config.load_deadline_s,
+        )
+        self._in_flight[load.identity] = load
+        for key in keys:
+            self._by_key[key] = load
+        tiering.holds(ticket, load.identity, leased, plan.request)
+        payload = zeros(4)
+        payload[:3] = load.identity, len(keys), load.num_bytes
+        call.note(EventType.LOAD_BEGUN, payload)
+        tiering.used(plan.keys[: leased + len(load.keys)], load.checkpoint is not None)
+        self.counts["begun"] += 1
+        load.results = [None] * len(keys)
+        load.open = len(keys)
+        self._fetch(load)
+        return load
+
+    def _fetch(self, load: LoadInFlight) -> None:
+        """Hand every object of a load to the workers; without bytes there is nothing to fetch."""
+        tiering = self._tiering
+        if tiering.is_books_only:
+            load.open = 0
+            self._end(load, len(load.keys), load.checkpoint is not None)
+            return
+        tables = tiering.tables
+        blocks = tables.holder_blocks[load.row, load.leased :][: len(load.keys)].tolist()
+        units = [(True, block) for block in blocks]
+        if load.checkpoint is not None:
+            units.append((False, int(load.words[LOAD_IMAGE])))
+        # The checkpoint first: without it the blocks may be of no use.
+        for number in reversed(range(len(units))):
+            is_block, unit = units[number]
+            key = load.keys[number].tolist() if is_block else load.checkpoint
+            tiering.workers.submit(
+                "load",
+                self._work(load, number, is_block, unit, key),
+                lambda job, number=number: self._came(load, number),
+            )
+
+    def _work(
+        self, load: LoadInFlight, number: int, is_block: bool, unit: int, key: tuple[int, int]
+    ) -> Callable[[], None]:
+        tiering = self._tiering
+        identity = ObjectId(words_key(*key), not is_block)
+        tiers = int(tiers_of(tiering.arena, not is_block, *key)) & tiering.readable()
+        pages = tiering.objects.pages(is_block, unit)
+        checksum = tiering.objects.checksum(is_block, unit)
+        tierset = tiering.tierset()
+
+        def dead() -> bool:
+            return load.given_up or (is_block and load.first_bad < number)
+
+        def work() -> None:
+            if not dead():
+                load.results[number] = tierset.load(identity, tiers, pages, checksum, dead)
+
+        return work
+
+    def _came(self, load: LoadInFlight, number: int) -> None:
+        """One object came, or did not; on a worker's thread."""
+        with load.lock:
+            if not isinstance(load.results[number], Loaded):
+                load.first_bad = min(load.first_bad, number)
+            load.open -= 1
+            last = load.open == 0
+        if last:
+            self._tiering.completed(lambda: self._arrived(load))
+
+    def _arrived(self, load: LoadInFlight) -> None:
+        """Everything of a load has come or failed; on the mutating thread."""
+        num_blocks = len(load.keys)
+        good = 0
+        while good < num_blocks and isinstance(load.results[good], Loaded):
+            good += 1
+        image = load.checkpoint is not None and good == num_blocks
+        image = image and isinstance(load.results[-1], Loaded)
+        self._report(load)
+        if load.given_up:
+            good, image = 0, False
+        self._end(load, good, image)
+
+    def _report(self, load: LoadInFlight) -> None:
+        """Log what was wrong with objects, and forget those that are not there."""
+        for number, result in enumerate(load.results):
+            is_block = number < len(load.keys)
+            key = tuple(load.keys[number].tolist()) if is_block else load.checkpoint
+            if key is None or result is None:
+                continue
+            self._tiering.met(key, not is_block, result)
+
+    def _end(self, load: LoadInFlight, good: int, image: bool) -> None:
+        """Seal what came whole, give up the rest, and tell admission."""
+        tiering, call = self._tiering, self._tiering.call
+        words = load.words
+        words[[LOAD_GOOD_BLOCKS, LOAD_GOOD_IMAGE]] = good, image
+        if not words[LOAD_REASON]:
+            words[LOAD_REASON] = _why(load)
+        history = len(tiering.layout.history_groups)
+        work = zeros(len(load.keys), WORK_SUMS + history)
+        work[:, WORK_KEY_0 : WORK_KEY_1 + 1] = load.keys
+        sums = zeros(2 + max(len(tiering.layout.state_groups), 1))
+        num_bytes = 0
+        for number, result in enumerate(load.results):
+            if not isinstance(result, Loaded):
+                continue
+            num_bytes += result.num_bytes
+            if number < len(load.keys):
+                work[number, WORK_SUMS:] = result.header.checksums
+            else:
+                sums[2:] = result.header.checksums
+        if load.checkpoint is not None:
+            sums[:2] = load.checkpoint
+        tainted = bool(tiering.tables.holders[load.row, HOLDER_TAINTED])
+        code = MORE
+        while code == MORE:
+            code = call.run(
+                end_load, call.arena, call.ring, load.row, work, sums, words, tiering.seal_flags
+            )
+        now_s = tiering.clock()
+        load.ended_s = now_s
+        sealed = int(tiering.tables.holders[load.row, HOLDER_SEALED]) - load.leased
+        payload = zeros(4)
+        payload[0], payload[1] = load.identity, max(sealed, 0) + (image and not tainted)
+        payload[2], payload[3] = num_bytes, int((now_s - load.began_s) * 1e6)
+        call.note(EventType.LOAD_ENDED, payload, int(words[LOAD_REASON]))
+        self._settle(load, now_s, good == len(load.keys) and not tainted, num_bytes)
+
+    def _settle(self, load: LoadInFlight, now_s: float, whole: bool, num_bytes: int) -> None:
+        """Count an ended load, free its keys for others, and release it where nobody waits."""
+        self._free_keys(load)
+        self.longest_wait_s = max(self.longest_wait_s, now_s - load.began_s)
+        if load.given_up:
+            self.counts["given_up"] += 1
+        else:
+            self.counts["whole" if whole else "partial"] += 1
+            if num_bytes:
+                self._tiering.observe(num_bytes, now_s - load.began_s)
+        self._tiering.recovered(load.ticket)
+        if not whole:
+            self._fail_waiters(load, 1)
+        if load.given_up or not (load.waiting() or load.is_ahead):
+            self._release(load)
+
+    def began(self, request: Request) -> None:
+        """A request that may have waited has begun: it pins what it needs itself."""
+        self._tries.pop(id(request), None)
+        for load in list(self._in_flight.values()):
+            if load.waiters.pop(id(request), None) is None or load.ended_s is None:
+                continue
+            if not load.waiting() and not load.is_ahead:
+                self._release(load)
+
+    def withdraw(self, request: Request) -> None:
+        """A request will not ask again."""
+        self._tries.pop(id(request), None)
+        for load in self._in_flight.values():
+            load.waiters.pop(id(request), None)
+
+    def look_after(self) -> None:
+        """Give up what takes too long or nobody wants; release what was not fetched away."""
+        now_s = self._tiering.clock()
+        for load in list(self._in_flight.values()):
+            if load.ended_s is not None:
+                if now_s - load.ended_s > _KEPT_S or not (load.waiting() or load.is_ahead):
+                    self._release(load)
+            elif not load.given_up and now_s > load.until_s:
+                self.counts["deadline_expired"] += load.waiting()
+                self._give_up(load, Reason.LOAD_DEADLINE)
+            elif not load.given_up and not load.is_ahead and not load.waiting():
+                self._give_up(load, Reason.LOAD_CANCELLED)
+
+    def _give_up(self, load: LoadInFlight, reason: Reason) -> None:
+        """Nobody waits any more; its pages drain until the last read has ended."""
+        call = self._tiering.call
+        load.given_up = True
+        load.words[LOAD_REASON] = int(reason)
+        code = MORE
+        while code == MORE:
+            code = call.run(drain_load, call.arena, call.ring, load.row, load.words)
+        self._fail_waiters(load, _TRIES)
+        self._free_keys(load)
+
+    def _fail_waiters(self, load: LoadInFlight, count: int) -> None:
+        for waiter in load.waiters.values():
+            request = waiter()
+            if request is not None:
+                self._failed(request, count)
+        load.waiters.clear()
+
+    def _free_keys(self, load: LoadInFlight) -> None:
+        for key in load.all_keys:
+            if self._by_key.get(key) is load:
+                del self._by_key[key]
+
+    def _release(self, load: LoadInFlight) -> None:
+        """End the sequence that owns a load: what it sealed is found, and pinned no more."""
+        del self._in_flight[load.identity]
+        self._tiering.load_ended(load.identity)
+        call = self._tiering.call
+        how = np.array([int(Reason.FINISHED), 0, 0], dtype=np.int64)
+        sums = zeros(max(len(self._tiering.layout.state_groups), 1))
+        code = call.run(
+            core_finish.end_sequence,
+            call.arena,
+            self._tiering.steps,
+            call.ring,
+            load.identity,
+            sums,
+            how,
+        )
+        call.drain_limbo(code)
+
+    def close(self) -> None:
+        """The workers have stopped: end every load with what has come."""
+        for load in list(self._in_flight.values()):
+            if load.ended_s is None:
+                self._end(load, 0, False)
+            if load.identity in self._in_flight:
+                self._release(load)

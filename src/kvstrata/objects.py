@@ -1,0 +1,134 @@
+"""Objects of this engine's pages: what they must agree on, and where their bytes lie."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from kvstrata.core.arena import open_tables
+from kvstrata.core.keys import words_key
+from kvstrata.core.layout import CacheLayout
+from kvstrata.core.words import (
+    PAGE_CHECKSUM,
+    POOL_ABI,
+    POOL_FIRST,
+    POOL_PARTNER,
+    POOL_VERSION,
+    UNIT_KEY_0,
+    UNIT_KEY_1,
+    UNIT_PARENT_KEY_0,
+    UNIT_PARENT_KEY_1,
+    UNIT_POSITION,
+    Arena,
+)
+from kvstrata.tiers.format import Header, ObjectId, Part, Schema
+
+from .registering import Registrar
+from .storage import Storage
+
+__all__ = ["Objects"]
+
+
+class Objects:
+    """Objects made of one manager's pages.
+
+    Args:
+        layout: the layout.
+        arena: the tables.
+        storage: the bytes; None for a manager of metadata, whose objects have none.
+        registrar: knows the groups' ABIs.
+    """
+
+    def __init__(
+        self, layout: CacheLayout, arena: Arena, storage: Storage | None, registrar: Registrar
+    ) -> None:
+        self._layout = layout
+        self._tables = open_tables(arena)
+        self._storage = storage
+        self._registrar = registrar
+        self._num_history = len(layout.history_groups)
+        self._made_for = b""
+        self._schema: Schema | None = None
+
+    def schema(self) -> Schema:
+        """What objects written and read now must agree on; the same value until that changes."""
+        now = self._tables.pools[:, [POOL_ABI, POOL_VERSION]].tobytes()
+        if self._schema is None or now != self._made_for:
+            parts = tuple(self._part(number) for number in range(len(self._layout.groups)))
+            history = self._num_history
+            self._schema = Schema(
+                self._layout.digest(),
+                self._layout.block_tokens,
+                parts[:history],
+                parts[history:],
+            )
+            self._made_for = now
+        return self._schema
+
+    def _part(self, number: int) -> Part:
+        group, pool = self._layout.groups[number], self._tables.pools[number]
+        partner = int(pool[POOL_PARTNER])
+        of = self._tables.pools[partner - 1] if partner else pool
+        return Part(
+            group=number,
+            name=group.name,
+            kind=group.kind.name,
+            page_bytes=group.page_bytes,
+            abi=self._registrar.abi_digest(number),
+            version=int(of[POOL_VERSION]),
+        )
+
+    def identity(self, is_block: bool, unit: int) -> ObjectId:
+        """Which object a unit is, or would be."""
+        row = (self._tables.blocks if is_block else self._tables.images).rows[unit]
+        return ObjectId(words_key(int(row[UNIT_KEY_0]), int(row[UNIT_KEY_1])), not is_block)
+
+    def header(self, is_block: bool, unit: int) -> Header:
+        """The header of a sealed unit's object."""
+        units = self._tables.blocks if is_block else self._tables.images
+        row = units.rows[unit]
+        parent = bytes(16)
+        if is_block:
+            parent = words_key(int(row[UNIT_PARENT_KEY_0]), int(row[UNIT_PARENT_KEY_1]))
+        first = 0 if is_block else self._num_history
+        at = self._tables.pools[first : first + units.pages.shape[1], POOL_FIRST]
+        sums = self._tables.pages[at + units.pages[unit], PAGE_CHECKSUM]
+        position = int(row[UNIT_POSITION])
+        return Header(self.identity(is_block, unit), parent, position, tuple(sums.tolist()))
+
+    def pages(self, is_block: bool, unit: int) -> list[memoryview]:
+        """The bytes of a unit's pages where they lie in the pools, in part order."""
+        return [
+            memoryview(self._words(group)[slot]).cast("B")
+            for group, slot in self._places(is_block, unit)
+        ]
+
+    def checksum(self, is_block: bool, unit: int) -> Callable[[int], int]:
+        """Gives the checksum of a unit's page by its part, from the bytes as they are then."""
+        storage = self._storage
+        places = self._places(is_block, unit)
+        names = [group.name for group in self._layout.groups]
+
+        def of(part: int) -> int:
+            group, slot = places[part]
+            pools = _present(storage).pools
+            return int(pools.checksums(names[group], np.array([slot], dtype=np.int64))[0])
+
+        return of
+
+    def _words(self, group: int) -> "np.ndarray[tuple[int, int], np.dtype[np.uint64]]":
+        words: np.ndarray[tuple[int, int], np.dtype[np.uint64]] = _present(
+            self._storage
+        ).pools.words(self._layout.groups[group].name)
+        return words
+
+    def _places(self, is_block: bool, unit: int) -> Sequence[tuple[int, int]]:
+        units = self._tables.blocks if is_block else self._tables.images
+        first = 0 if is_block else self._num_history
+        slots = units.pages[unit].tolist()
+        return [(first + part, slot) for part, slot in enumerate(slots)]
+
+
+def _present(storage: Storage | None) -> Storage:
+    if storage is None:
+        raise ValueError("expected a manager with pools, found one of metadata alone")
+    return storage

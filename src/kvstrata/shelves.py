@@ -1,0 +1,262 @@
+"""The tiers' places and their catalogue, as one manager uses them. Safe from any thread."""
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from kvstrata.core.errors import StoreError
+from kvstrata.core.events import Reason
+from kvstrata.core.keys import words_key
+from kvstrata.core.words import Arena
+from kvstrata.tiers.catalogue import Catalogue, Entry
+from kvstrata.tiers.config import TiersConfig
+from kvstrata.tiers.format import Header, ObjectId, Schema, parse_name
+from kvstrata.tiers.retention import Chosen, Retention, enforce
+from kvstrata.tiers.tierset import TierSet
+
+__all__ = ["Shelves"]
+
+_LOG: Final = logging.getLogger("kvstrata.tiers")
+_RETAIN_S: Final = 5.0
+"""How often the limits of the tiers are looked at."""
+_AWAY_S: Final = 10.0
+"""How long a catalogue that failed is left alone."""
+
+Forget = Callable[[list[tuple[ObjectId, int, Reason]]], None]
+
+
+class Shelves:
+    """Opens the tiers on first use, for the schema of the time, and keeps their catalogue.
+
+    The catalogue is an index that others share: without it everything goes on, and what was not
+    told to it then is found by ``kvstrata tiers rebuild``.
+
+    Args:
+        config: the tiers.
+        is_empty: whether there are no bytes, and so nothing to open.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self, config: TiersConfig, is_empty: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._set: TierSet | None = None
+        self._catalogue: Catalogue | None = None
+        self._away_until_s = 0.0
+        self._retained_s = clock()
+        self._used: list[tuple[Schema, Arena, bool, float]] = []
+        self._owner = f"{socket.gethostname()}:{os.getpid()}"
+        self.catalogue_errors = 0
+        url = _catalogue_url(config)
+        if url and not is_empty:
+            _make_parent(url)
+            self._catalogue = Catalogue.open(url)
+
+    def tierset(self, schema: Schema) -> TierSet:
+        """The tiers for objects of a schema."""
+        with self._lock:
+            if self._set is None:
+                self._set = TierSet.open(schema, self._config, self._clock)
+            elif self._set.schema != schema:
+                self._set = self._set.for_schema(schema)
+            return self._set
+
+    def readable(self) -> int:
+        """A bit for each tier that is not known to be down."""
+        found = self._set
+        mask = (1 << len(self._config.tiers)) - 1
+        if found is None:
+            return mask
+        for tier in found.tiers:
+            if tier.outage.is_down and tier.outage.retry_in_s > 0:
+                mask &= ~tier.bit
+        return mask
+
+    def has(self, schema: Schema, identity: ObjectId) -> bool:
+        """Whether a folder holds an object; one system call for each folder."""
+        name = schema.object_name(identity)
+        return any(
+            tier.is_folder and not tier.outage.is_down and tier.size(name) is not None
+            for tier in self.tierset(schema).tiers
+        )
+
+    # the catalogue
+
+    def entries(self, namespace: str, limit: int) -> list[tuple[ObjectId, int, int]]:
+        """What the catalogue knows: (identity, position, tiers), used longest ago first."""
+        found: dict[ObjectId, tuple[int, int]] = {}
+
+        def read(catalogue: Catalogue) -> None:
+            for index, tier in enumerate(self._config.tiers):
+                for entry in catalogue.entries(tier.name, namespace, limit):
+                    identity = ObjectId(entry.key, entry.is_checkpoint)
+                    tiers = found.get(identity, (0, 0))[1] | 1 << index
+                    found[identity] = entry.position, tiers
+
+        self._ask(read)
+        items = list(found.items())[:limit]
+        return [(identity, position, tiers) for identity, (position, tiers) in reversed(items)]
+
+    def catalogue(self, stored: Sequence[tuple[Header, int]]) -> None:
+        """Tell the catalogue of objects that were written."""
+        tierset = self._set
+        if not stored or tierset is None:
+            return
+        schema, now_s = tierset.schema, time.time()
+        entries = [
+            Entry(
+                namespace=schema.namespace,
+                name=schema.object_name(header.identity),
+                is_checkpoint=header.identity.is_checkpoint,
+                key=header.identity.key,
+                parent=header.parent,
+                position=header.position,
+                num_bytes=schema.object_bytes(header.identity.is_checkpoint),
+                tier=tier.name,
+                owner=self._owner,
+                created_s=now_s,
+                used_s=now_s,
+            )
+            for header, tiers in stored
+            for index, tier in enumerate(self._config.tiers)
+            if tiers >> index & 1
+        ]
+        self._ask(lambda catalogue: catalogue.add(entries))
+
+    def uncatalogue(self, schema: Schema, identity: ObjectId, tiers: int) -> None:
+        """An object is in these tiers no more."""
+        name = schema.object_name(identity)
+
+        def remove(catalogue: Catalogue) -> None:
+            for index, tier in enumerate(self._config.tiers):
+                if tiers >> index & 1:
+                    catalogue.remove(tier.name, [name])
+
+        self._ask(remove)
+
+    def used(self, schema: Schema, keys: Arena, with_checkpoint: bool) -> None:
+        """A prefix is in use, from its root on; the catalogue is told later, with many others.
+
+        All of it at once, so that what hangs from a block never seems younger than the block.
+
+        Args:
+            schema: of the objects.
+            keys: int64[n, 2], of its blocks.
+            with_checkpoint: whether the checkpoint at its end is used too.
+        """
+        if self._catalogue is not None:
+            with self._lock:
+                self._used.append((schema, keys.copy(), with_checkpoint, time.time()))
+
+    def _ask(self, work: Callable[[Catalogue], None]) -> None:
+        """Do something with the catalogue; where it is away, go on without it."""
+        if self._catalogue is None or self._clock() < self._away_until_s:
+            return
+        try:
+            work(self._catalogue)
+        except StoreError as error:
+            self.catalogue_errors += 1
+            self._away_until_s = self._clock() + _AWAY_S
+            _LOG.warning("the catalogue is left alone for %g s: %s", _AWAY_S, error)
+
+    # limits
+
+    def retention_due(self, forget: Forget) -> Callable[[], None] | None:
+        """The work of enforcing the tiers' limits, where it is time for it."""
+        if self._catalogue is None or self._clock() - self._retained_s < _RETAIN_S:
+            return None
+        self._retained_s = self._clock()
+        return lambda: self._retain(forget)
+
+    def _retain(self, forget: Forget) -> None:
+        with self._lock:
+            used, self._used = self._used, []
+        tierset, names = self._set, _names_of(used)
+
+        def work(catalogue: Catalogue) -> None:
+            for index, tier in enumerate(self._config.tiers):
+                now_s = time.time()
+                for used_s, some in names.items():
+                    catalogue.touch(tier.name, some, used_s)
+                limits = Retention(tier.cap_bytes, tier.checkpoint_ttl_s, tier.block_ttl_s)
+                if limits == Retention() or tierset is None:
+                    continue
+                enforce(
+                    tierset.tiers[index].store,
+                    catalogue,
+                    tier.name,
+                    limits,
+                    now_s,
+                    forget=lambda chosen, index=index: forget(_objects(chosen, index)),
+                )
+
+        self._ask(work)
+
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """What each tier did and how it stands; empty before any was asked."""
+        found = self._set
+        if found is None:
+            return {}
+        return {name: stats.to_json() for name, stats in found.stats().items()}
+
+    def close(self) -> None:
+        """Close tiers and catalogue."""
+        self._retain(lambda _: None)
+        with self._lock:
+            if self._set is not None:
+                self._set.close()
+            if self._catalogue is not None:
+                self._catalogue.close()
+            self._catalogue = None
+
+
+def _names_of(used: list[tuple[Schema, Arena, bool, float]]) -> dict[float, list[str]]:
+    """Names of objects by their last use, each under the latest alone."""
+    latest: dict[str, float] = {}
+    for schema, keys, with_checkpoint, used_s in used:
+        identities = [ObjectId(words_key(*key), False) for key in keys.tolist()]
+        if with_checkpoint:
+            identities.append(ObjectId(words_key(*keys[-1].tolist()), True))
+        for identity in identities:
+            latest[schema.object_name(identity)] = used_s
+    found: dict[float, list[str]] = {}
+    for name, used_s in latest.items():
+        found.setdefault(used_s, []).append(name)
+    return found
+
+
+def _objects(chosen: Sequence[Chosen], tier: int) -> list[tuple[ObjectId, int, Reason]]:
+    found = []
+    for one in chosen:
+        parsed = parse_name(one.entry.name)
+        if parsed is not None:
+            found.append((parsed[1], 1 << tier, one.reason))
+    return found
+
+
+def _catalogue_url(config: TiersConfig) -> str:
+    """Where the catalogue is: as configured, else beside the first folder that is no shared memory.
+
+    Without a folder there is none unless one is named.
+    """
+    if config.catalogue is not None:
+        return config.catalogue
+    folders = [tier for tier in config.tiers if tier.is_folder]
+    on_disk = [tier for tier in folders if not tier.url.startswith("/dev/shm/")] or folders
+    if not on_disk:
+        return ""
+    path = on_disk[0].url.removeprefix("file://")
+    return f"sqlite:///{Path(path).absolute() / 'catalogue.sqlite'}"
+
+
+def _make_parent(url: str) -> None:
+    if url.startswith("sqlite:///"):
+        Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,333 @@
+"""Spills: what is sealed is written to lower tiers, under a lease, on worker threads."""
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kvstrata.core.begin import (
+    ASK_CHECKPOINT,
+    ASK_CHECKPOINT_GENERATION,
+    ASK_KEY_0,
+    ASK_KEY_1,
+    ASK_NUM_BLOCKS,
+    ASK_OWNER,
+    ASK_WORDS,
+    count_idle,
+)
+from kvstrata.core.errors import OutOfPages
+from kvstrata.core.events import EventType, Reason
+from kvstrata.core.holders import parent_of
+from kvstrata.core.index import find_unit
+from kvstrata.core.leases import grant, release_grant
+from kvstrata.core.room import NO_ROOM, STALE
+from kvstrata.core.spilling import (
+    FOUND_GENERATION,
+    FOUND_IS_BLOCK,
+    FOUND_UNIT,
+    FOUND_WORDS,
+    chain_of,
+    find_idle_unstored,
+    find_sealed,
+    is_storable,
+)
+from kvstrata.core.stored import tiers_of
+from kvstrata.core.words import (
+    HOLDER_ID,
+    META_FREE_BLOCKS,
+    META_FREE_IMAGES,
+    META_LAST_SEQNO,
+    META_NUM_BLOCKS,
+    META_NUM_IMAGES,
+    UNIT_GENERATION,
+    UNIT_INDEXED,
+    UNIT_KEY_0,
+    UNIT_KEY_1,
+    UNIT_POSITION,
+    UNIT_STATE,
+    Arena,
+)
+from kvstrata.tiers.format import Header
+from kvstrata.tiers.outcomes import Stored
+
+from .caller import zeros
+
+if TYPE_CHECKING:
+    from .tiering import Tiering
+
+__all__ = ["Spiller"]
+
+SPILLER: Final = 0x7370_696C_6C65_7200  # "spiller"; the owner of its leases
+_BATCH_UNITS: Final = 32
+"""Objects written under one lease."""
+_BATCHES: Final = 4
+"""Leases held at once."""
+_LOOK_UNITS: Final = 64
+"""Of the units next to be evicted, how many are looked at."""
+_LOW_SHARE: Final = 8
+"""Units are spilled ahead of their eviction when fewer than one in so many is free."""
+
+Unit = tuple[bool, int, int]
+"""Is it a block, its id, its generation."""
+
+
+@dataclass
+class _Batch:
+    """Objects written under one lease."""
+
+    row: int
+    identity: int
+    headers: list[Header]
+    began_s: float
+    results: list[Stored | None] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    open: int = 0
+
+
+class Spiller:
+    """The spills of one manager.
+
+    Args:
+        tiering: what it is part of.
+
+    Attributes:
+        counts: objects so far, by what became of them.
+    """
+
+    def __init__(self, tiering: "Tiering") -> None:
+        self._tiering = tiering
+        self._cursor = zeros(1)
+        self._cursor[0] = tiering.arena[META_LAST_SEQNO]
+        self._found = zeros(256, FOUND_WORDS)
+        self._wanted: deque[Unit] = deque()
+        self._pending: set[tuple[int, int, bool]] = set()
+        self._batches: dict[int, _Batch] = {}
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def num_waiting(self) -> int:
+        """Units that wait to be spilled, and objects being written."""
+        return len(self._wanted) + sum(batch.open for batch in self._batches.values())
+
+    def look(self) -> None:
+        """Find what was sealed since the last look, or is about to be evicted; spill it."""
+        when = self._tiering.config.spill
+        if when != "never":
+            self._find_sealed(keep=when == "seal")
+        if when == "evict":
+            self._find_idle()
+        while self._wanted and len(self._batches) < _BATCHES:
+            if not self._spill_next():
+                break
+
+    def _find_sealed(self, keep: bool) -> None:
+        arena, ring = self._tiering.arena, self._tiering.call.ring
+        while self._cursor[0] < arena[META_LAST_SEQNO]:
+            count = int(find_sealed(arena, ring, self._cursor, self._found))
+            if count < 0:
+                if keep:
+                    self._want(self._everything())
+                return
+            if keep:
+                self._want(self._units(count))
+
+    def _find_idle(self) -> None:
+        arena = self._tiering.arena
+        blocks, images = arena.item(META_NUM_BLOCKS), arena.item(META_NUM_IMAGES)
+        few = arena.item(META_FREE_BLOCKS) * _LOW_SHARE < blocks
+        few |= arena.item(META_FREE_IMAGES) * _LOW_SHARE < images
+        if few and not self._wanted:
+            tiers = self._tiering.all_tiers
+            count = int(find_idle_unstored(arena, _LOOK_UNITS, tiers, self._found))
+            self._want(self._units(count))
+
+    def _units(self, count: int) -> list[Unit]:
+        rows = self._found[:count].tolist()
+        return [(bool(row[FOUND_IS_BLOCK]), row[FOUND_UNIT], row[FOUND_GENERATION]) for row in rows]
+
+    def _everything(self) -> list[Unit]:
+        """All that is findable: some events were overwritten before they were looked at."""
+        found: list[Unit] = []
+        tables = self._tiering.tables
+        for is_block, units in ((True, tables.blocks), (False, tables.images)):
+            indexed = np.flatnonzero(units.rows[: len(units.pages), UNIT_STATE] == UNIT_INDEXED)
+            indexed = indexed[np.argsort(units.rows[indexed, UNIT_POSITION], kind="stable")]
+            generations = units.rows[indexed, UNIT_GENERATION].tolist()
+            found += [
+                (is_block, unit, generation)
+                for unit, generation in zip(indexed.tolist(), generations, strict=True)
+            ]
+        return found
+
+    def _want(self, units: Iterable[Unit]) -> None:
+        for unit in units:
+            if self._is_wanted(unit):
+                self._wanted.append(unit)
+        while len(self._wanted) > self._tiering.config.max_queued_spills:
+            self._wanted.popleft()
+            self.counts["dropped"] += 1
+
+    def _is_wanted(self, unit: Unit) -> bool:
+        """Whether the policy wants a unit stored, and some tier lacks it."""
+        is_block, number, _ = unit
+        key = self._key(unit)
+        if (*key, is_block) in self._pending:
+            return False
+        if not is_block:
+            position = int(self._tiering.tables.images.rows[number, UNIT_POSITION])
+            if not self._tiering.policy.keeps(position, True):
+                return False
+        return self._lacking(is_block, key) != 0
+
+    def _lacking(self, is_block: bool, key: tuple[int, int]) -> int:
+        here = int(tiers_of(self._tiering.arena, not is_block, *key))
+        return self._tiering.all_tiers & ~here
+
+    def _key(self, unit: Unit) -> tuple[int, int]:
+        tables = self._tiering.tables
+        row = (tables.blocks if unit[0] else tables.images).rows[unit[1]]
+        return int(row[UNIT_KEY_0]), int(row[UNIT_KEY_1])
+
+    def _spill_next(self) -> bool:
+        """Lease and hand on the next units of one prefix; False to look again later."""
+        arena, tables = self._tiering.arena, self._tiering.tables
+        units: list[Unit] = []
+        leaf, image = 0, (0, 0)
+        while self._wanted and len(units) < _BATCH_UNITS and not image[0]:
+            unit = self._wanted[0]
+            if not is_storable(arena, *unit) or not self._is_wanted(unit):
+                self._wanted.popleft()
+                continue
+            if unit[0]:
+                if leaf and int(parent_of(arena, unit[1])) != leaf:
+                    break
+                leaf = unit[1]
+            else:
+                block = int(find_unit(arena, True, *self._key(unit)))
+                if not block:
+                    self._wanted.popleft()  # what it stands on is gone: nobody could use it
+                    continue
+                if leaf and block != leaf:
+                    break
+                leaf, image = block, unit[1:]
+            units.append(self._wanted.popleft())
+        if not units:
+            return bool(self._wanted)
+        if self._tiering.is_books_only:
+            self._note_stored([(self._tiering.objects.header(*one[:2]), 1) for one in units])
+            return True
+        position = int(tables.blocks.rows[leaf, UNIT_POSITION])
+        chain = zeros(position // self._tiering.layout.block_tokens, 4)
+        if not chain_of(arena, leaf, chain):
+            self.counts["unreachable"] += len(units)
+            return True
+        row = self._lease(chain, image)
+        if row == NO_ROOM:
+            self._wanted.extendleft(reversed(units))
+            return False
+        if row != STALE:
+            self._tiering.used(chain[:, 2:], False)
+            self._write(row, units)
+        return True
+
+    def _lease(self, chain: Arena, image: tuple[int, int]) -> int:
+        """Pin a prefix, and the checkpoint at its end, for the time of a spill."""
+        tiering, call = self._tiering, self._tiering.call
+        try:
+            tiering.check_unpromised(int(count_idle(call.arena, chain)))
+        except OutOfPages:
+            return NO_ROOM
+        ask = zeros(ASK_WORDS)
+        ask[ASK_NUM_BLOCKS] = len(chain)
+        ask[[ASK_KEY_0, ASK_KEY_1]] = chain[-1, 2:]
+        ask[[ASK_CHECKPOINT, ASK_CHECKPOINT_GENERATION]] = image
+        ask[ASK_OWNER] = SPILLER
+        return call.run(grant, call.arena, call.ring, chain, ask)
+
+    def _write(self, row: int, units: list[Unit]) -> None:
+        tiering = self._tiering
+        identity = int(tiering.tables.holders[row, HOLDER_ID])
+        headers = [tiering.objects.header(*unit[:2]) for unit in units]
+        batch = _Batch(row, identity, headers, tiering.clock())
+        batch.results = [None] * len(units)
+        batch.open = len(units)
+        self._batches[identity] = batch
+        payload = zeros(4)
+        num_bytes = sum(tiering.object_bytes(not unit[0]) for unit in units)
+        payload[:3] = identity, len(units), num_bytes
+        tiering.call.note(EventType.SPILL_BEGUN, payload)
+        for number, unit in enumerate(units):
+            key = self._key(unit)
+            self._pending.add((*key, unit[0]))
+            tiering.workers.submit(
+                "spill",
+                self._work(batch, number, unit, self._lacking(unit[0], key)),
+                lambda job, number=number: self._wrote(batch),
+            )
+
+    def _work(self, batch: _Batch, number: int, unit: Unit, tiers: int) -> Callable[[], None]:
+        pages = self._tiering.objects.pages(*unit[:2])
+        tierset = self._tiering.tierset()
+
+        def work() -> None:
+            batch.results[number] = tierset.store(batch.headers[number], pages, tiers)
+
+        return work
+
+    def _wrote(self, batch: _Batch) -> None:
+        """One object is written, or not; on a worker's thread."""
+        with batch.lock:
+            batch.open -= 1
+            last = batch.open == 0
+        if last:
+            self._catalogue(batch)
+            self._tiering.completed(lambda: self._ended(batch))
+
+    def _catalogue(self, batch: _Batch) -> None:
+        stored = [
+            (header, result.tiers)
+            for header, result in zip(batch.headers, batch.results, strict=True)
+            if result is not None and result.tiers
+        ]
+        self._tiering.catalogue_objects(stored)
+
+    def _ended(self, batch: _Batch) -> None:
+        """All objects of a lease are written: log what is stored, and release it."""
+        tiering, call = self._tiering, self._tiering.call
+        stored = []
+        num_bytes, reason = 0, Reason.NONE
+        for header, result in zip(batch.headers, batch.results, strict=True):
+            key = header.identity.key
+            words = np.frombuffer(key, dtype="<i8").tolist()
+            self._pending.discard((words[0], words[1], not header.identity.is_checkpoint))
+            if result is None:
+                self.counts["failed"] += 1
+                continue
+            num_bytes += result.num_bytes
+            if result.tiers:
+                stored.append((header, result.tiers))
+                self.counts["written" if result.written else "already_there"] += 1
+            for _, fault in result.faults:
+                self.counts[f"fault_{fault.reason.name.lower()}"] += 1
+                reason = fault.reason
+        self._note_stored(stored)
+        payload = zeros(4)
+        payload[0], payload[1], payload[2] = batch.identity, len(stored), num_bytes
+        payload[3] = int((tiering.clock() - batch.began_s) * 1e6)
+        call.note(EventType.SPILL_ENDED, payload, reason)
+        del self._batches[batch.identity]
+        code = call.run(release_grant, call.arena, call.ring, batch.row, batch.identity)
+        call.drain_limbo(code)
+
+    def _note_stored(self, stored: list[tuple[Header, int]]) -> None:
+        self._tiering.note_stored(
+            [(header.identity, header.position, tiers) for header, tiers in stored]
+        )
+
+    def close(self) -> None:
+        """The workers have stopped: release every lease that is left."""
+        for batch in list(self._batches.values()):
+            self._ended(batch)

@@ -1,0 +1,450 @@
+"""Lower tiers behind one manager: what is stored where, spills, loads, discovery, retention."""
+
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kvstrata.core.arena import open_tables
+from kvstrata.core.events import NO_CHECKSUM, EventType, Reason
+from kvstrata.core.keys import key_words, words_key
+from kvstrata.core.layout import CacheLayout
+from kvstrata.core.quarantine import note
+from kvstrata.core.spilling import note_objects
+from kvstrata.core.stored import tiers_of
+from kvstrata.core.words import CHECKPOINT_TIERS, STORED_TIERS, TIERS_MASK, Arena
+from kvstrata.tiers.config import TiersConfig
+from kvstrata.tiers.format import ObjectId
+from kvstrata.tiers.jobs import WorkerStats
+from kvstrata.tiers.outcomes import Loaded, LoadFailed
+from kvstrata.tiers.tierset import TierSet
+from kvstrata.tiers.workers import Workers
+
+from .caller import CoreCaller, zeros
+from .loading import Loader
+from .objects import Objects
+from .requests import Plan, Request
+from .shelves import Shelves
+from .spilling import Spiller
+
+if TYPE_CHECKING:
+    from .manager import CacheManager
+
+__all__ = ["Tiering", "TieringStats"]
+
+_CLOSE_S: Final = 30.0
+"""How long a close waits for what is being written."""
+_LOOK_AFTER_S: Final = 0.02
+_TIER_SHIFT: Final = 24
+"""Of the tier in an event's third word."""
+_NOTES: Final = 64
+"""Objects told of in one call."""
+_PROBED: Final = 128
+"""Keys asked for at once in the tiers, where the first of them was found there."""
+
+
+@dataclass(frozen=True)
+class TieringStats:
+    """The lower tiers at one moment.
+
+    Attributes:
+        stored: objects known by tier, ``blocks`` and ``checkpoints``.
+        tiers: what each tier did and how it stands; see :class:`kvstrata.tiers.counters.TierStats`.
+        workers: threads, queues, waits; None where there are no bytes.
+        loads: loads by how they ended, ``joined`` requests, ``deadline_expired`` waiters.
+        loads_in_flight: now.
+        longest_load_s: from a load's admission until its pages were sealed.
+        spills: objects by what became of them.
+        spills_waiting: units that wait, and objects being written.
+        looked_up: objects asked for in the tiers, and found there.
+    """
+
+    stored: dict[str, dict[str, int]]
+    tiers: dict[str, dict[str, Any]]
+    workers: WorkerStats | None
+    loads: dict[str, int]
+    loads_in_flight: int
+    longest_load_s: float
+    spills: dict[str, int]
+    spills_waiting: int
+    looked_up: dict[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+class Tiering:
+    """The lower tiers of one manager.
+
+    All methods but :meth:`completed` and :meth:`catalogue_objects` are for the mutating thread.
+
+    Args:
+        manager: the manager.
+        layout: its layout.
+        config: the tiers.
+        call: runs compiled calls.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        manager: "CacheManager",
+        layout: CacheLayout,
+        config: TiersConfig,
+        call: CoreCaller,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._manager = manager
+        self.layout = layout
+        self.config = config
+        self.call = call
+        self.clock = clock
+        self.arena = call.arena
+        self.tables = open_tables(call.arena)
+        self.steps = manager._steps
+        self.policy = config.checkpoint_policy()
+        self.all_tiers = (1 << len(config.tiers)) - 1
+        self.is_books_only = manager._storage is None
+        self.seal_flags = NO_CHECKSUM if self.is_books_only else 0
+        self.objects = Objects(layout, call.arena, manager._storage, manager._registrar)
+        self._shelves = Shelves(config, self.is_books_only, clock)
+        self.workers = Workers(config.workers, config.max_spills, clock)
+        self._done: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._arrived = threading.Event()
+        self._looked_after_s = 0.0
+        self._known_namespace = ""
+        self.looked_up: Counter[str] = Counter()
+        self.loader = Loader(self)
+        self.spiller = Spiller(self)
+        self._closed = self._stopped = False
+
+    # what the parts ask
+
+    def tierset(self) -> TierSet:
+        """The tiers, for objects of the schema of now."""
+        return self._shelves.tierset(self.objects.schema())
+
+    def object_bytes(self, is_checkpoint: bool) -> int:
+        """Bytes of one object."""
+        return self.objects.schema().object_bytes(is_checkpoint)
+
+    def readable(self) -> int:
+        """A bit for each tier that can be read now."""
+        return self.all_tiers if self.is_books_only else self._shelves.readable()
+
+    def plan(self, request: Request, stored: bool = True) -> Plan:
+        """Plan a request anew."""
+        return self._manager._planner.plan(request, stored=stored)
+
+    def admit(self, plan: Plan) -> int:
+        """Ask admission for a plan; its ticket."""
+        control = self._manager._admission
+        return 0 if control is None else control.admit(plan, is_load=True)
+
+    def give_back(self, ticket: int) -> None:
+        """A ticket was not used."""
+        control = self._manager._admission
+        if control is not None and ticket:
+            control.withdrawn(ticket)
+
+    def holds(self, ticket: int, identity: int, leased: int, request: Request) -> None:
+        """A load runs on a ticket that its request will go on with."""
+        control = self._manager._admission
+        if control is not None and ticket:
+            control.loading(ticket, identity, leased, request)
+
+    def recovered(self, ticket: int) -> None:
+        """What a ticket was to load is loaded, or never will be."""
+        control = self._manager._admission
+        if control is not None and ticket:
+            control.recovered(ticket)
+
+    def load_ended(self, identity: int) -> None:
+        """The sequence that owned a load's pages ends."""
+        control = self._manager._admission
+        if control is not None:
+            control.load_ended(identity)
+
+    def forget_ticket(self, request: Request) -> None:
+        """A request need not be admitted: another's load brings what it needs."""
+        control = self._manager._admission
+        if control is not None:
+            control.forget(request)
+
+    def check_unpromised(self, blocks: int) -> None:
+        """See :meth:`.admitting.AdmissionControl.check_unpromised`."""
+        control = self._manager._admission
+        if control is not None and blocks:
+            control.check_unpromised(blocks, "a spill")
+
+    def observe(self, num_bytes: int, seconds: float) -> None:
+        """A load of so many bytes took so long."""
+        if seconds > 0:
+            self._manager._registrar.observe("loads", num_bytes, seconds)
+
+    # what requests need
+
+    def before(self, plan: Plan) -> Plan:
+        """See to what a plan needs of the tiers, before its request begins.
+
+        Returns:
+            The plan, or a better one, that needs nothing loaded.
+
+        Raises:
+            Deferred: something is on its way; match again.
+        """
+        is_exact = plan.load is not None or plan.source == "suspended"
+        if not is_exact and self._learn() | self._found_more(plan):
+            plan = self.plan(plan.request)
+        return self.loader.ready(plan) if plan.load is not None else plan
+
+    def prefetch(self, request: Request) -> bool:
+        """Begin to load what a request will need; whether anything is on its way."""
+        self._learn()
+        plan = self.plan(request)
+        if self._found_more(plan, everywhere=True):
+            plan = self.plan(request)
+        return plan.load is not None and self.loader.prefetch(plan)
+
+    def _found_more(self, plan: Plan, everywhere: bool = False) -> bool:
+        """Whether the tiers hold more of a prefix than this manager knew; learn it.
+
+        Folders are asked for the next block alone, which costs one system call; only where it is
+        there is more asked.
+        """
+        tokens = self.layout.block_tokens
+        last = (plan.prompt_tokens - 1) // tokens
+        if plan.request.max_resume is not None:
+            last = min(last, plan.request.max_resume // tokens)
+        first = plan.reused_tokens // tokens
+        while first < last and self._is_known(plan, first):
+            first += 1
+        if self.is_books_only or first >= last:
+            return False
+        ids = [self._id(plan, index, False) for index in range(first, min(first + _PROBED, last))]
+        if not (everywhere or self._shelves.has(self.objects.schema(), ids[0])):
+            return False
+        tierset = self.tierset()
+        masks = tierset.find(ids)
+        length = masks.index(0) if 0 in masks else len(masks)
+        found = [
+            (ids[index], (first + index + 1) * tokens, masks[index]) for index in range(length)
+        ]
+        if self.layout.state_groups and length:
+            images = [self._id(plan, first + index, True) for index in range(length)]
+            for index, mask in enumerate(tierset.find(images)):
+                if mask:
+                    found.append((images[index], (first + index + 1) * tokens, mask))
+        self.looked_up["asked"] += len(ids)
+        self.looked_up["found"] += len(found)
+        self.note_stored(found)
+        return bool(found)
+
+    def _is_known(self, plan: Plan, index: int) -> bool:
+        key = plan.keys[index]
+        return bool(tiers_of(self.arena, False, int(key[0]), int(key[1])))
+
+    def _id(self, plan: Plan, index: int, is_checkpoint: bool) -> ObjectId:
+        return ObjectId(words_key(*plan.keys[index].tolist()), is_checkpoint)
+
+    def _learn(self) -> bool:
+        """Read from the catalogue, once, what others or this engine before have stored."""
+        if self.is_books_only:
+            return False
+        namespace = self.objects.schema().namespace
+        if namespace == self._known_namespace:
+            return False
+        self._known_namespace = namespace
+        known = self._shelves.entries(namespace, self.config.objects)
+        new = [one for one in known if self._is_new(one[0], one[2])]
+        self.note_stored(new)
+        return bool(new)
+
+    def _is_new(self, identity: ObjectId, tiers: int) -> bool:
+        known = int(tiers_of(self.arena, identity.is_checkpoint, *key_words(identity.key)))
+        return tiers & ~known != 0
+
+    # what is stored
+
+    def note_stored(self, objects: Sequence[tuple[ObjectId, int, int]]) -> None:
+        """Log that objects lie in tiers: (identity, position, tiers), beside those known before."""
+        rows = zeros(len(objects), 6)
+        for row, (identity, position, tiers) in zip(rows, objects, strict=True):
+            key = key_words(identity.key)
+            mask = int(tiers_of(self.arena, identity.is_checkpoint, *key)) | tiers
+            self._fill(row, identity, position, mask, tiers.bit_length() - 1, Reason.NONE)
+        self._note(EventType.OBJECT_STORED, rows)
+
+    def forget(self, objects: Iterable[tuple[ObjectId, int, Reason]]) -> None:
+        """Log that objects are in these tiers no more."""
+        rows = []
+        for identity, tiers, reason in objects:
+            before = int(tiers_of(self.arena, identity.is_checkpoint, *key_words(identity.key)))
+            if before & tiers:
+                row = zeros(6)
+                self._fill(row, identity, 0, before & ~tiers, tiers.bit_length() - 1, reason)
+                rows.append(row)
+        if rows:
+            self._note(EventType.OBJECT_REMOVED, np.stack(rows))
+
+    def _fill(
+        self,
+        row: "np.ndarray[Any, np.dtype[np.int64]]",
+        identity: ObjectId,
+        position: int,
+        tiers: int,
+        changed: int,
+        reason: Reason,
+    ) -> None:
+        row[:2] = key_words(identity.key)
+        row[2] = self.object_bytes(identity.is_checkpoint)
+        row[3] = position | tiers << 32 | identity.is_checkpoint << 48
+        row[4], row[5] = changed + 1, int(reason)  # tier 0 is the device
+
+    def _note(self, kind: EventType, rows: "np.ndarray[Any, np.dtype[np.int64]]") -> None:
+        for at in range(0, len(rows), _NOTES):
+            part = rows[at : at + _NOTES]
+            self.call.run(note_objects, self.arena, self.call.ring, int(kind), part)
+
+    def met(self, key: tuple[int, int], is_checkpoint: bool, result: Loaded | LoadFailed) -> None:
+        """Log what was wrong with an object, forget where it is not, learn where it is now."""
+        identity = ObjectId(words_key(*key), is_checkpoint)
+        for tier, fault in result.faults:
+            payload = zeros(4)
+            payload[:2] = key
+            both = np.array([fault.expected & 2**64 - 1, fault.found & 2**64 - 1], dtype=np.uint64)
+            payload[2:] = both.view(np.int64)
+            kind = EventType.OBJECT_FAILED | (tier + 1) << _TIER_SHIFT
+            reason = int(fault.reason)
+            self.call.run(note, self.arena, self.call.ring, kind, fault.group, 0, reason, payload)
+            self._manager.validator.failures[0, fault.reason.name, "disk"] += 1
+        if result.gone:
+            reason = result.faults[-1][1].reason if result.faults else Reason.OBJECT_MISSING
+            for tier in range(len(self.config.tiers)):
+                if result.gone >> tier & 1:
+                    self.forget([(identity, 1 << tier, reason)])
+            self._shelves.uncatalogue(self.objects.schema(), identity, result.gone)
+        if isinstance(result, Loaded):
+            gained = result.gained & ~int(tiers_of(self.arena, is_checkpoint, *key))
+            if gained:
+                self.note_stored([(identity, result.header.position, gained)])
+
+    def used(self, keys: Arena, with_checkpoint: bool) -> None:
+        """A prefix is used, or hung something new from: int64[n, 2], keys of its blocks."""
+        if not self.is_books_only and len(keys):
+            self._shelves.used(self.objects.schema(), keys, with_checkpoint)
+
+    def catalogue_objects(self, stored: Sequence[tuple[Any, int]]) -> None:
+        """Tell the catalogue of objects just written: (header, tiers); on a worker's thread."""
+        self._shelves.catalogue(stored)
+
+    # the manager's turns
+
+    def completed(self, apply: Callable[[], None]) -> None:
+        """Something has ended: have it applied at the manager's next call; from any thread."""
+        self._done.put(apply)
+        self._arrived.set()
+
+    def service(self) -> None:
+        """Apply what has ended, spill what was sealed, look after loads; at every call."""
+        while True:
+            try:
+                apply = self._done.get_nowait()
+            except queue.Empty:
+                break
+            apply()
+        self.spiller.look()
+        now_s = self.clock()
+        if now_s - self._looked_after_s > _LOOK_AFTER_S:
+            self._looked_after_s = now_s
+            if self.loader.busy:
+                self.loader.look_after()
+            self._retain()
+
+    def _retain(self) -> None:
+        """Have the tiers' limits enforced, now and then, as work that stands back behind loads."""
+        work = self._shelves.retention_due(self._forget_from_worker)
+        if work is not None:
+            self.workers.submit("spill", work)
+
+    def _forget_from_worker(self, objects: list[tuple[ObjectId, int, Reason]]) -> None:
+        """The index forgets before the bytes go; on a worker's thread."""
+        done = threading.Event()
+
+        def apply() -> None:
+            self.forget(objects)
+            done.set()
+
+        self.completed(apply)
+        # An engine that makes no call meanwhile matches nothing either.
+        done.wait(1.0)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until something has ended that the next call will apply; whether it has."""
+        arrived = self._arrived.wait(timeout_s)
+        self._arrived.clear()
+        return arrived
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until nothing waits to be spilled or loaded; whether that came."""
+        until_s = self.clock() + timeout_s
+        while True:
+            self.service()
+            if not self.spiller.num_waiting and not self.loader.num_in_flight:
+                return True
+            left_s = until_s - self.clock()
+            if left_s <= 0:
+                return False
+            self.wait(min(left_s, _LOOK_AFTER_S))
+
+    def stats(self) -> TieringStats:
+        """Counts; see :class:`TieringStats`."""
+        names = [tier.name for tier in self.config.tiers]
+        masks = self.tables.stored[1:, STORED_TIERS]
+        stored = {
+            name: {
+                "blocks": int(np.count_nonzero(masks & TIERS_MASK & (1 << tier))),
+                "checkpoints": int(
+                    np.count_nonzero(masks >> CHECKPOINT_TIERS & TIERS_MASK & (1 << tier))
+                ),
+            }
+            for tier, name in enumerate(names)
+        }
+        return TieringStats(
+            stored=stored,
+            tiers=self._shelves.stats(),
+            workers=None if self.is_books_only else self.workers.stats(),
+            loads=dict(self.loader.counts),
+            loads_in_flight=self.loader.num_in_flight,
+            longest_load_s=self.loader.longest_wait_s,
+            spills=dict(self.spiller.counts),
+            spills_waiting=self.spiller.num_waiting,
+            looked_up=dict(self.looked_up),
+        )
+
+    def close(self) -> None:
+        """Write what waits, for a while; then end every load and spill. Closing twice is allowed.
+
+        Mutates: nothing is loaded or spilled any more.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self.settle(_CLOSE_S)
+        self.stop(_CLOSE_S)
+        self.service()
+        self.loader.close()
+        self.spiller.close()
+
+    def stop(self, drain_s: float) -> None:
+        """Stop the workers, after so many seconds whatever is under way, and close the tiers."""
+        if not self._stopped:
+            self._stopped = True
+            self.workers.close(drain_s)
+            self._shelves.close()

@@ -1,0 +1,3 @@
+from ..services import postgresql
+
+__all__ = ["postgresql"]

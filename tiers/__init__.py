@@ -1,0 +1,1 @@
+"""Where prefixes live below the device: objects, stores, catalogue, workers."""
