@@ -170,6 +170,7 @@ def trim(
     chosen: Sequence[Chosen],
     now_s: float,
     forget: Callable[[Sequence[Chosen]], None],
+    drifted: Callable[[Chosen], None] = lambda _: None,
 ) -> Trimmed:
     """Let objects go: from the index, from the caller's own table, then their bytes.
 
@@ -180,6 +181,7 @@ def trim(
         chosen: what goes, in this order.
         now_s: in seconds of the Unix epoch.
         forget: told what this process removes, before the bytes go.
+        drifted: told what had no bytes any more.
 
     Raises:
         StoreError: the catalogue does not answer; what is not forgotten still has its bytes.
@@ -199,12 +201,16 @@ def trim(
             failed.append(each.entry)
             continue
         try:
-            num_drifted += not store.delete(each.entry.name)
-            gone.append(each)
+            was_there = store.delete(each.entry.name)
         except StoreFault as fault:
             is_out = fault.is_outage
             # One that cannot be deleted must not stand before all others for ever.
             failed.append(each.entry if is_out else each.entry._replace(used_s=now_s))
+            continue
+        gone.append(each)
+        if not was_there:
+            num_drifted += 1
+            drifted(each)
     if failed:
         catalogue.add(failed)
     num_bytes = sum(each.entry.num_bytes for each in gone)
@@ -220,6 +226,7 @@ def enforce(
     now_s: float,
     incoming_bytes: int = 0,
     forget: Callable[[Sequence[Chosen]], None] = lambda _: None,
+    drifted: Callable[[Chosen], None] = lambda _: None,
 ) -> Trimmed:
     """Bring a tier within its limits.
 
@@ -231,6 +238,7 @@ def enforce(
         now_s: in seconds of the Unix epoch.
         incoming_bytes: what is to be stored next.
         forget: told what this process removes, before the bytes go.
+        drifted: told what had no bytes any more.
 
     Returns:
         What went. Stops where the store cannot delete what is to go.
@@ -242,7 +250,7 @@ def enforce(
     """
     total = Trimmed()
     while chosen := choose(catalogue, tier, retention, now_s, incoming_bytes):
-        done = trim(store, catalogue, tier, chosen, now_s, forget)
+        done = trim(store, catalogue, tier, chosen, now_s, forget, drifted)
         total = Trimmed(*(a + b for a, b in zip(total, done, strict=True)))
         if done.num_failed and not done.num_objects:
             break

@@ -146,7 +146,7 @@ class TierSet:
         whole = written = 0
         faults: list[tuple[int, Fault]] = []
         for tier in self._of(tiers):
-            answer = tier.put(name, parts)
+            answer = self._put(tier, name, parts)
             if isinstance(answer, Failure):
                 faults.append((tier.index, answer.fault))
                 continue
@@ -199,6 +199,13 @@ class TierSet:
         """Close every store. Mutates: nothing can be asked any more."""
         for tier in self.tiers:
             tier.store.close()
+
+    def _put(self, tier: Tier, name: str, parts: Sequence[Buffer]) -> bool | Failure:
+        """Put an object; of the processes that share a folder, one at a time: it writes, once."""
+        if not tier.is_folder:
+            return tier.put(name, parts)
+        with tier.claim(name, self._claim_timeout_s, lambda: False):
+            return tier.put(name, parts)
 
     def _of(self, mask: int) -> Iterable[Tier]:
         return [tier for tier in self.tiers if mask & tier.bit]

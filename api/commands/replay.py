@@ -62,6 +62,16 @@ def run(
     concurrency: Annotated[
         int, typer.Option(min=1, max=1024, help="Requests that run at once.")
     ] = 64,
+    tier_policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY",
+            help="A tier below the device, in the books alone: all blocks, and the checkpoints of "
+            "POLICY: full, every:P (tokens), ends or none.",
+        ),
+    ] = None,
+    tier_keys: Annotated[int, typer.Option(min=1, help="Keys of objects that tier holds.")] = 1
+    << 20,
     shared_memory_root: SharedMemoryRoot = DEFAULT_SHARED_MEMORY_ROOT,
     as_json: JsonFlag = False,
 ) -> None:
@@ -78,7 +88,14 @@ def run(
             folder = stack.enter_context(_folder_for_now(shared_memory_root))
         try:
             replay = Replay(
-                requests, of_model, budget_bytes, folder, concurrency, shared_memory_root
+                requests,
+                of_model,
+                budget_bytes,
+                folder,
+                concurrency,
+                shared_memory_root,
+                tier_policy,
+                tier_keys,
             )
         except ConfigError as error:
             raise ConfigError(_in_options(str(error))) from error
@@ -144,6 +161,21 @@ def _bar(name: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.update(task, completed=done)
 
 
+def _recomputed(outcome: Outcome) -> str:
+    a_hit = outcome.recomputed_tokens_per_hit
+    each = "" if a_hit is None else f" ({a_hit:,.0f} a request that hit)"
+    return f"{outcome.recomputed_tokens:,} tokens that were there, for want of state{each}"
+
+
+def _of_tier(outcome: Outcome) -> list[tuple[str, str]]:
+    a_token = outcome.stored_bytes_per_token
+    if a_token is None:
+        return []
+    stored = f"{format_bytes(outcome.stored_bytes)}, {a_token:,.0f} bytes a token"
+    loaded = f"{outcome.loads:,}, {format_bytes(outcome.load_bytes)}"
+    return [("stored below", stored), ("loads", loaded)]
+
+
 def _print(outcome: Outcome, num_requests: int) -> None:
     tokens = max(outcome.prompt_tokens, 1)
     cpu = outcome.manager_cpu_us_per_request
@@ -154,7 +186,9 @@ def _print(outcome: Outcome, num_requests: int) -> None:
             ("prompt tokens", f"{outcome.prompt_tokens:,}"),
             ("hit tokens", f"{outcome.hit_tokens:,} ({outcome.hit_tokens / tokens:.1%})"),
             ("saved tokens", f"{outcome.saved_tokens:,} ({outcome.saved_tokens / tokens:.1%})"),
+            ("recomputed", _recomputed(outcome)),
             ("evictions", f"{outcome.evictions:,}"),
+            *_of_tier(outcome),
             ("events", f"{outcome.events:,}"),
             ("log", format_bytes(outcome.log_bytes)),
             ("manager CPU", "-" if cpu is None else f"{cpu:,.1f} us a request"),

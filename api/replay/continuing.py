@@ -27,6 +27,8 @@ def check_options(directory: Path, layout: CacheLayout, params: ArenaParams) -> 
     found = ArenaParams(**stored.params)
     if stored.layout != layout.to_json():
         _refuse(directory, f"--layout {layout.name}", f"one of {stored.layout.get('name')}")
+    if found.stored_keys != params.stored_keys:
+        _refuse(directory, "the same --tier-policy and --tier-keys", "one with others")
     if found.max_sequences != params.max_sequences:
         theirs = f"one with {found.max_sequences}"
         _refuse(directory, f"--concurrency {params.max_sequences}", theirs)

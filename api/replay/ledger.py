@@ -20,7 +20,10 @@ _FINISHED = int(EventType.SEQUENCE_FINISHED)
 _GRANTED = int(EventType.LEASE_GRANTED)
 _RECOVERED = int(EventType.RECOVERY_ENDED)
 _FREED = int(EventType.PAGE_FREED)
-_OF_REQUESTS = (_BEGUN, _FINISHED, _GRANTED, _RECOVERED)
+_LIMITED = int(EventType.HIT_LIMITED)
+_OF_REQUESTS = (_BEGUN, _FINISHED, _GRANTED, _RECOVERED, _LIMITED)
+_STORED = int(EventType.OBJECT_STORED)
+_LOADED = int(EventType.LOAD_ENDED)
 _LOW_32 = 0xFFFF_FFFF
 
 
@@ -29,6 +32,7 @@ class _Running:
     turn: Turn
     hit_tokens: int = 0
     saved_tokens: int = 0
+    recomputed_tokens: int = 0
 
 
 class Ledger:
@@ -59,7 +63,14 @@ class Ledger:
         self.prompt_tokens = 0
         self.hit_tokens = 0
         self.saved_tokens = 0
+        self.hits = 0
+        self.recomputed_tokens = 0
         self.evictions = 0
+        self.loads = 0
+        self.load_bytes = 0
+        self.stored_bytes = 0
+        self.stored_tokens = 0
+        self._begun_last: _Running | None = None
 
     def read(self, events: npt.NDArray[np.void]) -> None:
         """Count the next events, EVENT_DTYPE[n], and move the turns on.
@@ -75,10 +86,21 @@ class Ledger:
             events["group"] == len(self._layout.history_groups)
         )
         self.evictions += int(np.count_nonzero(evicted & first_of_unit))
+        self._count_objects(events, kinds)
         for event in events[np.isin(kinds, _OF_REQUESTS)]:
             self._read_one(event)
         self.seqno = int(events["seqno"][-1])
         self.is_closed = int(kinds[-1]) == int(EventType.MANAGER_CLOSED)
+
+    def _count_objects(self, events: npt.NDArray[np.void], kinds: npt.NDArray[np.uint8]) -> None:
+        """Count what went to the tier below and came from there."""
+        stored = events[kinds == _STORED]
+        self.stored_bytes += int(stored["c"].sum())
+        is_block = stored["d"] >> 48 & 1 == 0
+        self.stored_tokens += int(np.count_nonzero(is_block)) * self._layout.block_tokens
+        loaded = events[kinds == _LOADED]
+        self.loads += len(loaded)
+        self.load_bytes += int(loaded["c"].sum())
 
     def _read_one(self, event: Any) -> None:
         kind, a, c, d = (int(event[name]) for name in ("type", "a", "c", "d"))
@@ -91,7 +113,10 @@ class Ledger:
                     "the log directory: expected the replay of this trace with these options, "
                     "found another's; name another --dir, or remove this one"
                 )
-            self._running[a] = _Running(turn)
+            self._running[a] = self._begun_last = _Running(turn)
+        elif kind == _LIMITED and self._begun_last is not None:
+            # found and agreed: said of the sequence that began just before
+            self._begun_last.recomputed_tokens += a - int(event["b"])
         elif kind == _GRANTED and c in self._running:
             has_checkpoint = int(event["flags"]) & WITH_CHECKPOINT != 0
             self._hit(self._running[c], d >> 32 & _LOW_32, has_checkpoint)
@@ -107,6 +132,7 @@ class Ledger:
         if self._layout.state_groups and not has_checkpoint:
             before = running.hit_tokens - self._layout.replay_tokens
             running.saved_tokens = before // tokens * tokens
+            running.recomputed_tokens += running.hit_tokens - running.saved_tokens
 
     def _ended(self, running: _Running, reason: int) -> None:
         if reason != int(Reason.FINISHED):
@@ -117,4 +143,6 @@ class Ledger:
         self.prompt_tokens += request.prompt_tokens
         self.hit_tokens += running.hit_tokens
         self.saved_tokens += running.saved_tokens
+        self.hits += running.hit_tokens > 0
+        self.recomputed_tokens += running.recomputed_tokens
         self._turns.ended(running.turn)

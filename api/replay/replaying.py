@@ -12,6 +12,7 @@ import numpy as np
 from kvstrata import CacheConfig, CacheLayout, CacheManager, LogConfig, LogPoisoned, Request
 from kvstrata.eventstore.log import read_events
 from kvstrata.eventstore.log.directory import LogPaths
+from kvstrata.tiers.config import TierConfig, TiersConfig
 
 from ..traces import Trace
 from .continuing import check_options, holds_log
@@ -23,6 +24,8 @@ from .turns import Turns
 
 __all__ = ["Replay"]
 
+TIER_KEYS = 1 << 20
+"""Keys of objects that a tier holds, without another word."""
 RING_EVENTS = 1 << 19
 """Far more than what is logged between two looks at the ring."""
 
@@ -38,6 +41,9 @@ class Replay:
             holds all of it is only read.
         concurrency: requests that run at once, and sessions that are open at once.
         shared_memory_root: tmpfs folder for the ring.
+        tier_policy: which checkpoints a tier below holds, beside all blocks; None for no such tier.
+            It is kept in the books alone: nothing is written.
+        tier_keys: keys of objects that tier holds; those used longest ago are forgotten.
 
     Raises:
         ConfigError: the budget does not suffice, or the directory is another's.
@@ -51,6 +57,8 @@ class Replay:
         directory: Path,
         concurrency: int,
         shared_memory_root: Path = LogConfig.shared_memory_root,
+        tier_policy: str | None = None,
+        tier_keys: int = TIER_KEYS,
     ) -> None:
         self._layout = layout
         self._directory = directory
@@ -60,11 +68,14 @@ class Replay:
             "weights": trace.digest,
             "adapter": f"{concurrency} at once",
         }
+        if tier_policy is not None:
+            self._identity["adapter"] += f", tier {tier_policy}"
         config = CacheConfig(
             budget_bytes=budget_bytes,
             max_sequences=concurrency,
             max_tokens_per_sequence=layout.block_tokens,
             log=LogConfig(ring_events=RING_EVENTS, shared_memory_root=shared_memory_root),
+            tiers=None if tier_policy is None else _tier(tier_policy, tier_keys),
         )
         blocks = config.arena_params(layout).num_blocks(layout)
         self._trace = _that_fits(trace, blocks * layout.block_tokens)
@@ -169,7 +180,13 @@ class Replay:
             prompt_tokens=ledger.prompt_tokens,
             hit_tokens=ledger.hit_tokens,
             saved_tokens=ledger.saved_tokens,
+            hits=ledger.hits,
+            recomputed_tokens=ledger.recomputed_tokens,
             evictions=ledger.evictions,
+            loads=ledger.loads,
+            load_bytes=ledger.load_bytes,
+            stored_bytes=ledger.stored_bytes,
+            stored_tokens=ledger.stored_tokens,
             events=ledger.seqno,
             log_bytes=sum(
                 path.stat().st_size for path in LogPaths(self._directory).segment_files()
@@ -177,6 +194,11 @@ class Replay:
             run_requests=in_this_run,
             manager_cpu_us_per_request=self._cpu_ns / 1e3 / in_this_run if in_this_run else None,
         )
+
+
+def _tier(policy: str, keys: int) -> TiersConfig:
+    """A tier that only the books know: a manager without pools opens no place."""
+    return TiersConfig((TierConfig("books"),), checkpoints=policy, objects=keys, catalogue="")
 
 
 def _that_fits(trace: Trace, most_tokens: int) -> Trace:

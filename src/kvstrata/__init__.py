@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kvstrata.kernels.gather import gather_entries, gather_ring
     from kvstrata.kernels.pools import PoolSet
     from kvstrata.kernels.scatter import scatter_entries, scatter_ring
+    from kvstrata.tiers.config import TierConfig, TiersConfig
 
     from .block_tables import BlockTables
     from .config import CacheConfig
@@ -42,9 +43,10 @@ if TYPE_CHECKING:
     from .handles import Lease, Sequence, Step, Suspended, Transfer
     from .manager import CacheManager
     from .recovery import Recovery
-    from .requests import Plan, Request
+    from .requests import Load, Plan, Request
     from .scrubbing import ScrubReport
     from .statistics import PoolStatistics, Statistics
+    from .tiering import TieringStats
     from .topology import PoolAddress, Topology
     from .validating import Verdict
 
@@ -82,9 +84,11 @@ _HOMES = {
     "kvstrata.handles": ("Lease", "Sequence", "Step", "Suspended", "Transfer"),
     "kvstrata.manager": ("CacheManager",),
     "kvstrata.recovery": ("Recovery",),
-    "kvstrata.requests": ("Plan", "Request"),
+    "kvstrata.requests": ("Load", "Plan", "Request"),
     "kvstrata.scrubbing": ("ScrubReport",),
     "kvstrata.statistics": ("PoolStatistics", "Statistics"),
+    "kvstrata.tiering": ("TieringStats",),
+    "kvstrata.tiers.config": ("TierConfig", "TiersConfig"),
     "kvstrata.topology": ("PoolAddress", "Topology"),
     "kvstrata.validating": ("Verdict",),
 }
@@ -112,6 +116,7 @@ __all__ = [
     "Kind",
     "KvstrataError",
     "Lease",
+    "Load",
     "LocalRank",
     "LogConfig",
     "LogError",
@@ -134,6 +139,9 @@ __all__ = [
     "Step",
     "StoreError",
     "Suspended",
+    "TierConfig",
+    "TieringStats",
+    "TiersConfig",
     "Topology",
     "Transfer",
     "UnknownSchema",

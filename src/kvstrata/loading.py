@@ -5,6 +5,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -32,6 +33,7 @@ from kvstrata.core.steps import WORK_KEY_0, WORK_KEY_1, WORK_SUMS
 from kvstrata.core.stored import tiers_of
 from kvstrata.core.words import HOLDER_ID, HOLDER_SEALED, HOLDER_TAINTED, Arena
 from kvstrata.tiers.format import ObjectId
+from kvstrata.tiers.jobs import Job
 from kvstrata.tiers.outcomes import Loaded, LoadFailed
 
 from .caller import zeros
@@ -47,6 +49,8 @@ _LEAST_WAIT_S: Final = 0.001
 _MOST_WAIT_S: Final = 0.05
 _TRIES: Final = 3
 """So many loads may fail a request; then it does without."""
+_LEAST_OBSERVED_BYTES: Final = 1 << 20
+"""Loads below it tell of the time until a first byte, not of bytes in a second."""
 _KEPT_S: Final = 5.0
 """How long what was loaded stays pinned for those who waited for it."""
 
@@ -70,6 +74,7 @@ class LoadInFlight:
         waiters: the requests that wait for it.
         results: one an object, blocks first; None until it came.
         open: objects that have not come.
+        brought_bytes: came without being read, since there are no bytes.
         given_up: it is not waited for any more.
         ended_s: when its pages were sealed; None before.
         is_ahead: nobody need wait for it: it was prefetched.
@@ -90,6 +95,7 @@ class LoadInFlight:
     results: list[Loaded | LoadFailed | None] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     open: int = 0
+    brought_bytes: int = 0
     first_bad: int = 1 << 62
     given_up: bool = False
     ended_s: float | None = None
@@ -304,6 +310,7 @@ class Loader:
         tiering = self._tiering
         if tiering.is_books_only:
             load.open = 0
+            load.brought_bytes = load.num_bytes
             self._end(load, len(load.keys), load.checkpoint is not None)
             return
         tables = tiering.tables
@@ -314,11 +321,11 @@ class Loader:
         # The checkpoint first: without it the blocks may be of no use.
         for number in reversed(range(len(units))):
             is_block, unit = units[number]
-            key = load.keys[number].tolist() if is_block else load.checkpoint
+            first, second, _ = load.all_keys[number]
             tiering.workers.submit(
                 "load",
-                self._work(load, number, is_block, unit, key),
-                lambda job, number=number: self._came(load, number),
+                self._work(load, number, is_block, unit, (first, second)),
+                partial(self._came, load, number),
             )
 
     def _work(
@@ -340,7 +347,7 @@ class Loader:
 
         return work
 
-    def _came(self, load: LoadInFlight, number: int) -> None:
+    def _came(self, load: LoadInFlight, number: int, _: Job) -> None:
         """One object came, or did not; on a worker's thread."""
         with load.lock:
             if not isinstance(load.results[number], Loaded):
@@ -383,7 +390,7 @@ class Loader:
         work = zeros(len(load.keys), WORK_SUMS + history)
         work[:, WORK_KEY_0 : WORK_KEY_1 + 1] = load.keys
         sums = zeros(2 + max(len(tiering.layout.state_groups), 1))
-        num_bytes = 0
+        num_bytes = load.brought_bytes
         for number, result in enumerate(load.results):
             if not isinstance(result, Loaded):
                 continue
@@ -417,7 +424,7 @@ class Loader:
             self.counts["given_up"] += 1
         else:
             self.counts["whole" if whole else "partial"] += 1
-            if num_bytes:
+            if num_bytes >= _LEAST_OBSERVED_BYTES:
                 self._tiering.observe(num_bytes, now_s - load.began_s)
         self._tiering.recovered(load.ticket)
         if not whole:

@@ -1,10 +1,11 @@
 """Objects of this engine's pages: what they must agree on, and where their bytes lie."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from kvstrata.core.arena import open_tables
+from kvstrata.core.checksum import checksum_pages
 from kvstrata.core.keys import words_key
 from kvstrata.core.layout import CacheLayout
 from kvstrata.core.words import (
@@ -43,7 +44,9 @@ class Objects:
     ) -> None:
         self._layout = layout
         self._tables = open_tables(arena)
-        self._storage = storage
+        # Pools never move.
+        names = [] if storage is None else [group.name for group in layout.groups]
+        self._words = [] if storage is None else [storage.pools.words(name) for name in names]
         self._registrar = registrar
         self._num_history = len(layout.history_groups)
         self._made_for = b""
@@ -98,37 +101,21 @@ class Objects:
     def pages(self, is_block: bool, unit: int) -> list[memoryview]:
         """The bytes of a unit's pages where they lie in the pools, in part order."""
         return [
-            memoryview(self._words(group)[slot]).cast("B")
+            memoryview(self._words[group][slot]).cast("B")
             for group, slot in self._places(is_block, unit)
         ]
 
     def checksum(self, is_block: bool, unit: int) -> Callable[[int], int]:
         """Gives the checksum of a unit's page by its part, from the bytes as they are then."""
-        storage = self._storage
-        places = self._places(is_block, unit)
-        names = [group.name for group in self._layout.groups]
+        words, places = self._words, self._places(is_block, unit)
 
         def of(part: int) -> int:
             group, slot = places[part]
-            pools = _present(storage).pools
-            return int(pools.checksums(names[group], np.array([slot], dtype=np.int64))[0])
+            return int(checksum_pages(words[group], np.array([slot], dtype=np.int64))[0])
 
         return of
 
-    def _words(self, group: int) -> "np.ndarray[tuple[int, int], np.dtype[np.uint64]]":
-        words: np.ndarray[tuple[int, int], np.dtype[np.uint64]] = _present(
-            self._storage
-        ).pools.words(self._layout.groups[group].name)
-        return words
-
-    def _places(self, is_block: bool, unit: int) -> Sequence[tuple[int, int]]:
+    def _places(self, is_block: bool, unit: int) -> list[tuple[int, int]]:
         units = self._tables.blocks if is_block else self._tables.images
         first = 0 if is_block else self._num_history
-        slots = units.pages[unit].tolist()
-        return [(first + part, slot) for part, slot in enumerate(slots)]
-
-
-def _present(storage: Storage | None) -> Storage:
-    if storage is None:
-        raise ValueError("expected a manager with pools, found one of metadata alone")
-    return storage
+        return list(enumerate(units.pages[unit].tolist(), first))

@@ -119,11 +119,11 @@ class Planner:
         wait_ns = self._wait_ns(request, arena.item(META_IMAGE_BYTES)) if checkpoint else 0
         ways = candidates(arena, num_tokens, limit, checkpoint, rates, wait_ns)
         loads: dict[str, Load] = {}
-        tiers = 0
+        reach, tiers = here, 0
         if stored and self.tiers is not None and self.ranks.size == 1:
             tiers = self.tiers()
         if tiers:
-            loads = self._stored(request, keys, limit, checkpoint, rates, ways, tiers)
+            loads, reach = self._stored(request, keys, limit, checkpoint, rates, ways, tiers)
         chosen = min(ways, key=lambda way: way.cost_ns)
         resume = chosen.resume_at
         return Plan(
@@ -134,7 +134,7 @@ class Planner:
             source=chosen.source,
             captures=self._captures(keys, num_tokens, history, limit, resume),
             candidates=tuple(ways),
-            limited=_limit_of(chosen, here * tokens, limit * tokens),
+            limited=_limit_of(chosen, max(here, reach) * tokens, max(limit, reach) * tokens),
             keys=keys,
             history=rows[:history],
             blocks=rows[: min(chosen.num_blocks, history)],
@@ -153,8 +153,11 @@ class Planner:
         rates: Rates,
         ways: list[Candidate],
         tiers: int,
-    ) -> dict[str, Load]:
-        """The ways that load from a lower tier, put before the cold one; what each loads.
+    ) -> tuple[dict[str, Load], int]:
+        """The ways that load from a lower tier, put before the cold one.
+
+        Returns:
+            What each loads; and how many blocks are here or stored.
 
         Mutates:
             ways.
@@ -177,7 +180,7 @@ class Planner:
             wait_ns = self._wait_ns(request, num_bytes)
             loads[way.source] = Load(here, max(way.num_blocks - here, 0), at, num_bytes)
             ways.insert(len(ways) - 1, way._replace(cost_ns=way.cost_ns + wait_ns))
-        return loads
+        return loads, limit
 
     def again(self, plan: Plan) -> Plan:
         """The same request, planned anew after something was withdrawn."""
@@ -332,7 +335,7 @@ def _limit_of(chosen: Candidate, here: int, agreed: int) -> tuple[Reason, int, i
     if agreed < here:
         reason = Reason.RANK_LIMITED if agreed else Reason.RANK_INTERSECTION_EMPTY
         return reason, here, agreed
-    if chosen.source == "checkpoint" and chosen.resume_at < here:
+    if chosen.source in ("checkpoint", "stored") and chosen.resume_at < here:
         return Reason.GROUP_LIMITED, here, chosen.resume_at
     if chosen.source == "cold" and here:
         return Reason.GROUP_LIMITED, here, 0

@@ -5,11 +5,13 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from kvstrata.core.errors import StoreError
+from kvstrata.core.errors import ConfigError, StoreError
 from kvstrata.core.events import Reason
 from kvstrata.core.keys import words_key
 from kvstrata.core.words import Arena
@@ -28,6 +30,9 @@ _AWAY_S: Final = 10.0
 """How long a catalogue that failed is left alone."""
 
 Forget = Callable[[list[tuple[ObjectId, int, Reason]]], None]
+"""Told of objects that are to go: which, a bit for the tier, why."""
+Drifted = Callable[[ObjectId, int], None]
+"""Told of an object that was to go and had gone before: which, the tier's index."""
 
 
 class Shelves:
@@ -55,7 +60,10 @@ class Shelves:
         self._used: list[tuple[Schema, Arena, bool, float]] = []
         self._owner = f"{socket.gethostname()}:{os.getpid()}"
         self.catalogue_errors = 0
+        self.trimmed: Counter[str] = Counter()
         url = _catalogue_url(config)
+        if not (url or is_empty):
+            _expect_no_limits(config)
         if url and not is_empty:
             _make_parent(url)
             self._catalogue = Catalogue.open(url)
@@ -169,36 +177,64 @@ class Shelves:
 
     # limits
 
-    def retention_due(self, forget: Forget) -> Callable[[], None] | None:
+    def retention_due(self, forget: Forget, drifted: Drifted) -> Callable[[], None] | None:
         """The work of enforcing the tiers' limits, where it is time for it."""
         if self._catalogue is None or self._clock() - self._retained_s < _RETAIN_S:
             return None
         self._retained_s = self._clock()
-        return lambda: self._retain(forget)
+        return partial(self.retain, forget, drifted)
 
-    def _retain(self, forget: Forget) -> None:
+    def _tell_uses(self) -> None:
+        """Tell the catalogue what was used since the last time."""
         with self._lock:
             used, self._used = self._used, []
-        tierset, names = self._set, _names_of(used)
+        names = _names_of(used)
 
         def work(catalogue: Catalogue) -> None:
-            for index, tier in enumerate(self._config.tiers):
-                now_s = time.time()
+            for tier in self._config.tiers:
                 for used_s, some in names.items():
                     catalogue.touch(tier.name, some, used_s)
-                limits = Retention(tier.cap_bytes, tier.checkpoint_ttl_s, tier.block_ttl_s)
-                if limits == Retention() or tierset is None:
-                    continue
-                enforce(
-                    tierset.tiers[index].store,
-                    catalogue,
-                    tier.name,
-                    limits,
-                    now_s,
-                    forget=lambda chosen, index=index: forget(_objects(chosen, index)),
-                )
 
-        self._ask(work)
+        if names:
+            self._ask(work)
+
+    def retain(self, forget: Forget, drifted: Drifted) -> None:
+        """Enforce the tiers' limits now.
+
+        Mutates: tiers and catalogue.
+        """
+        self._tell_uses()
+        tierset = self._set
+        if tierset is not None:
+            for index in range(len(self._config.tiers)):
+                self._ask(partial(self._enforce, tierset, index, forget, drifted))
+        self.trimmed["rounds"] += 1
+
+    def _enforce(
+        self, tierset: TierSet, index: int, forget: Forget, drifted: Drifted, catalogue: Catalogue
+    ) -> None:
+        tier, namespace = self._config.tiers[index], tierset.schema.namespace
+        limits = Retention(tier.cap_bytes, tier.checkpoint_ttl_s, tier.block_ttl_s)
+        if limits == Retention():
+            return
+
+        def missed(chosen: Chosen) -> None:
+            for identity, _, _ in _objects([chosen], index, namespace):
+                drifted(identity, index)
+
+        done = enforce(
+            tierset.tiers[index].store,
+            catalogue,
+            tier.name,
+            limits,
+            time.time(),
+            forget=lambda chosen: forget(_objects(chosen, index, namespace)),
+            drifted=missed,
+        )
+        self.trimmed["expired"] += done.num_expired
+        self.trimmed["over_cap"] += done.num_objects - done.num_expired
+        self.trimmed["drifted"] += done.num_drifted
+        self.trimmed["failed"] += done.num_failed
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """What each tier did and how it stands; empty before any was asked."""
@@ -209,7 +245,7 @@ class Shelves:
 
     def close(self) -> None:
         """Close tiers and catalogue."""
-        self._retain(lambda _: None)
+        self._tell_uses()
         with self._lock:
             if self._set is not None:
                 self._set.close()
@@ -233,11 +269,14 @@ def _names_of(used: list[tuple[Schema, Arena, bool, float]]) -> dict[float, list
     return found
 
 
-def _objects(chosen: Sequence[Chosen], tier: int) -> list[tuple[ObjectId, int, Reason]]:
+def _objects(
+    chosen: Sequence[Chosen], tier: int, namespace: str
+) -> list[tuple[ObjectId, int, Reason]]:
+    """Those of them that this engine would load: of its namespace."""
     found = []
     for one in chosen:
         parsed = parse_name(one.entry.name)
-        if parsed is not None:
+        if parsed is not None and parsed[0] == namespace:
             found.append((parsed[1], 1 << tier, one.reason))
     return found
 
@@ -255,6 +294,17 @@ def _catalogue_url(config: TiersConfig) -> str:
         return ""
     path = on_disk[0].url.removeprefix("file://")
     return f"sqlite:///{Path(path).absolute() / 'catalogue.sqlite'}"
+
+
+def _expect_no_limits(config: TiersConfig) -> None:
+    """Without a catalogue nobody knows what a tier holds, and what of it was used last."""
+    for tier in config.tiers:
+        limits = tier.cap_bytes, tier.checkpoint_ttl_s, tier.block_ttl_s
+        if limits != (None, None, None):
+            raise ConfigError(
+                f"tiers: {tier.name}: expected a catalogue beside cap_bytes, checkpoint_ttl_s or "
+                "block_ttl_s, found none; set TiersConfig.catalogue"
+            )
 
 
 def _make_parent(url: str) -> None:

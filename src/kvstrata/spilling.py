@@ -4,6 +4,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -51,6 +52,7 @@ from kvstrata.core.words import (
     Arena,
 )
 from kvstrata.tiers.format import Header
+from kvstrata.tiers.jobs import Job
 from kvstrata.tiers.outcomes import Stored
 
 from .caller import zeros
@@ -67,6 +69,8 @@ _BATCHES: Final = 4
 """Leases held at once."""
 _LOOK_UNITS: Final = 64
 """Of the units next to be evicted, how many are looked at."""
+_LOOK_BACK_UNITS: Final = 256
+"""Of a backlog, how many are looked at in one call."""
 _LOW_SHARE: Final = 8
 """Units are spilled ahead of their eviction when fewer than one in so many is free."""
 
@@ -103,14 +107,20 @@ class Spiller:
         self._cursor[0] = tiering.arena[META_LAST_SEQNO]
         self._found = zeros(256, FOUND_WORDS)
         self._wanted: deque[Unit] = deque()
+        self._backlog: deque[Unit] = deque()
+        """What may have to be spilled and is not known event by event."""
         self._pending: set[tuple[int, int, bool]] = set()
         self._batches: dict[int, _Batch] = {}
         self.counts: Counter[str] = Counter()
+        if tiering.config.spill == "seal":
+            self._backlog.extend(self._everything())  # pages that outlived the manager before
 
     @property
     def num_waiting(self) -> int:
-        """Units that wait to be spilled, and objects being written."""
-        return len(self._wanted) + sum(batch.open for batch in self._batches.values())
+        """Units that wait to be spilled, and objects that are not logged as stored yet."""
+        # A batch that is written is done when its end is applied.
+        writing = sum(max(batch.open, 1) for batch in self._batches.values())
+        return len(self._backlog) + len(self._wanted) + writing
 
     def look(self) -> None:
         """Find what was sealed since the last look, or is about to be evicted; spill it."""
@@ -119,6 +129,9 @@ class Spiller:
             self._find_sealed(keep=when == "seal")
         if when == "evict":
             self._find_idle()
+        room = self._tiering.config.max_queued_spills - len(self._wanted)
+        for _ in range(min(len(self._backlog), room, _LOOK_BACK_UNITS)):
+            self._want([self._backlog.popleft()])
         while self._wanted and len(self._batches) < _BATCHES:
             if not self._spill_next():
                 break
@@ -129,7 +142,7 @@ class Spiller:
             count = int(find_sealed(arena, ring, self._cursor, self._found))
             if count < 0:
                 if keep:
-                    self._want(self._everything())
+                    self._backlog = deque(self._everything())
                 return
             if keep:
                 self._want(self._units(count))
@@ -149,7 +162,7 @@ class Spiller:
         return [(bool(row[FOUND_IS_BLOCK]), row[FOUND_UNIT], row[FOUND_GENERATION]) for row in rows]
 
     def _everything(self) -> list[Unit]:
-        """All that is findable: some events were overwritten before they were looked at."""
+        """All that is findable, for want of the events that tell of it; roots first."""
         found: list[Unit] = []
         tables = self._tiering.tables
         for is_block, units in ((True, tables.blocks), (False, tables.images)):
@@ -265,7 +278,7 @@ class Spiller:
             tiering.workers.submit(
                 "spill",
                 self._work(batch, number, unit, self._lacking(unit[0], key)),
-                lambda job, number=number: self._wrote(batch),
+                partial(self._wrote, batch),
             )
 
     def _work(self, batch: _Batch, number: int, unit: Unit, tiers: int) -> Callable[[], None]:
@@ -277,7 +290,7 @@ class Spiller:
 
         return work
 
-    def _wrote(self, batch: _Batch) -> None:
+    def _wrote(self, batch: _Batch, _: Job) -> None:
         """One object is written, or not; on a worker's thread."""
         with batch.lock:
             batch.open -= 1

@@ -16,10 +16,10 @@ from kvstrata.core.keys import key_words, words_key
 from kvstrata.core.layout import CacheLayout
 from kvstrata.core.quarantine import note
 from kvstrata.core.spilling import note_objects
-from kvstrata.core.stored import tiers_of
+from kvstrata.core.stored import tiers_of, walk_stored
 from kvstrata.core.words import CHECKPOINT_TIERS, STORED_TIERS, TIERS_MASK, Arena
 from kvstrata.tiers.config import TiersConfig
-from kvstrata.tiers.format import ObjectId
+from kvstrata.tiers.format import Fault, ObjectId
 from kvstrata.tiers.jobs import WorkerStats
 from kvstrata.tiers.outcomes import Loaded, LoadFailed
 from kvstrata.tiers.tierset import TierSet
@@ -62,6 +62,9 @@ class TieringStats:
         spills: objects by what became of them.
         spills_waiting: units that wait, and objects being written.
         looked_up: objects asked for in the tiers, and found there.
+        trimmed: objects that went because they were ``expired`` or ``over_cap``; those of them
+            that had ``drifted``, gone behind our back; those that ``failed`` to go; ``rounds``.
+        catalogue_errors: times that the catalogue did not answer.
     """
 
     stored: dict[str, dict[str, int]]
@@ -73,6 +76,8 @@ class TieringStats:
     spills: dict[str, int]
     spills_waiting: int
     looked_up: dict[str, int]
+    trimmed: dict[str, int]
+    catalogue_errors: int
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
@@ -222,11 +227,12 @@ class Tiering:
         last = (plan.prompt_tokens - 1) // tokens
         if plan.request.max_resume is not None:
             last = min(last, plan.request.max_resume // tokens)
-        first = plan.reused_tokens // tokens
-        while first < last and self._is_known(plan, first):
-            first += 1
-        if self.is_books_only or first >= last:
+        if self.is_books_only or last <= 0:
             return False
+        reused = plan.reused_tokens // tokens
+        first = int(walk_stored(self.arena, plan.keys, reused, last, self.all_tiers))
+        if first >= last:
+            return self._found_checkpoint(plan, last)
         ids = [self._id(plan, index, False) for index in range(first, min(first + _PROBED, last))]
         if not (everywhere or self._shelves.has(self.objects.schema(), ids[0])):
             return False
@@ -246,9 +252,20 @@ class Tiering:
         self.note_stored(found)
         return bool(found)
 
-    def _is_known(self, plan: Plan, index: int) -> bool:
-        key = plan.keys[index]
-        return bool(tiers_of(self.arena, False, int(key[0]), int(key[1])))
+    def _found_checkpoint(self, plan: Plan, last: int) -> bool:
+        """Whether a folder holds a checkpoint at the end of a prefix that is known; learn it."""
+        position = last * self.layout.block_tokens
+        if not self.layout.state_groups or plan.resume_at >= position:
+            return False
+        identity = self._id(plan, last - 1, True)
+        if tiers_of(self.arena, True, *key_words(identity.key)):
+            return False
+        if not self._shelves.has(self.objects.schema(), identity):
+            return False
+        (mask,) = self.tierset().find([identity])
+        if mask:
+            self.note_stored([(identity, position, mask)])
+        return bool(mask)
 
     def _id(self, plan: Plan, index: int, is_checkpoint: bool) -> ObjectId:
         return ObjectId(words_key(*plan.keys[index].tolist()), is_checkpoint)
@@ -369,7 +386,7 @@ class Tiering:
 
     def _retain(self) -> None:
         """Have the tiers' limits enforced, now and then, as work that stands back behind loads."""
-        work = self._shelves.retention_due(self._forget_from_worker)
+        work = self._shelves.retention_due(self._forget_from_worker, self._drifted)
         if work is not None:
             self.workers.submit("spill", work)
 
@@ -383,7 +400,15 @@ class Tiering:
 
         self.completed(apply)
         # An engine that makes no call meanwhile matches nothing either.
-        done.wait(1.0)
+        if not self._closed:
+            done.wait(1.0)
+
+    def _drifted(self, identity: ObjectId, tier: int) -> None:
+        """An object that was to go had gone before; from any thread."""
+        fault = Fault(Reason.OBJECT_MISSING, 0, 0, 0, "was to be deleted and had gone before")
+        met = LoadFailed(fault, ((tier, fault),))
+        key = key_words(identity.key)
+        self.completed(lambda: self.met(key, identity.is_checkpoint, met))
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until something has ended that the next call will apply; whether it has."""
@@ -426,6 +451,8 @@ class Tiering:
             spills=dict(self.spiller.counts),
             spills_waiting=self.spiller.num_waiting,
             looked_up=dict(self.looked_up),
+            trimmed=dict(self._shelves.trimmed),
+            catalogue_errors=self._shelves.catalogue_errors,
         )
 
     def close(self) -> None:
@@ -437,6 +464,7 @@ class Tiering:
             return
         self._closed = True
         self.settle(_CLOSE_S)
+        self._shelves.retain(self.forget, self._drifted)
         self.stop(_CLOSE_S)
         self.service()
         self.loader.close()

@@ -18,6 +18,7 @@ from .drawing import (
     written_tokens,
 )
 from .pair import Both, Pair, Prompt
+from .tier_actions import TIER_WEIGHTS
 
 
 def open_plan(pair: Pair, rng: Random) -> Both:
@@ -137,6 +138,8 @@ def cancel(pair: Pair, rng: Random) -> None:
 def lease(pair: Pair, rng: Random) -> None:
     """Pin a prefix; a plan that reuses nothing is refused."""
     plan = open_plan(pair, rng)
+    if plan.reference.load and plan.reference.pins_nothing:
+        return  # granted by the manager: see ``test_load_histories``
     if not plan.reference.pins_nothing or rng.random() < 0.1:
         pair.lease(plan)
 
@@ -228,10 +231,13 @@ WEIGHTS: dict[Action, int] = {
 }
 
 
-def walk(pair: Pair, seed: int, num_actions: int, num_crashes: int = 2) -> None:
+def walk(pair: Pair, seed: int, num_actions: int, num_crashes: int | None = None) -> None:
     """A long random history; crashes are spread over it."""
     rng = Random(seed)
-    actions, weights = list(WEIGHTS), list(WEIGHTS.values())
+    if num_crashes is None:
+        num_crashes = 8 if pair.case.stored_keys else 2
+    each = WEIGHTS | TIER_WEIGHTS if pair.case.stored_keys else WEIGHTS
+    actions, weights = list(each), list(each.values())
     for number in range(1, num_actions + 1):
         rng.choices(actions, weights)[0](pair, rng)
         if number % (num_actions // (num_crashes + 1) + 1) == 0:

@@ -1,6 +1,6 @@
 """Small caches for histories: every number of groups, pools so small that all is evicted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvstrata.core.arena import ArenaParams
 from kvstrata.core.groups import GroupSpec, Kind
@@ -31,6 +31,8 @@ class Case:
     checkpoint_every: int = 0
     tokens_per_s: int = 10_000
     bytes_per_s: int = 10_000_000_000
+    stored_keys: int = 0
+    load_bytes_per_s: int = 1_000_000_000
 
     @property
     def layout(self) -> CacheLayout:
@@ -66,6 +68,7 @@ class Case:
             max_leases=self.max_leases,
             max_blocks_per_sequence=self.max_blocks_per_sequence,
             images_per_sequence=self.images_per_sequence,
+            stored_keys=self.stored_keys,
         )
 
     @property
@@ -84,6 +87,9 @@ class Case:
             bytes_per_s=self.bytes_per_s,
             image_bytes=self.layout.image_bytes,
             checkpoint_every=self.checkpoint_every,
+            stored_keys=self.stored_keys,
+            block_bytes=self.layout.block_bytes,
+            load_bytes_per_s=self.load_bytes_per_s,
         )
 
 
@@ -120,6 +126,27 @@ CASES = {
             tokens_per_s=10**9,
             bytes_per_s=16 * 10**9,
         ),
+        # lower tiers of which so little is remembered that some is always forgotten; to load a block
+        # costs less than to compute it
+        Case("stored", ("c1",), 4, 1, 40, 0, max_sequences=8, stored_keys=12),
+        Case(
+            "loads",
+            ("c1", "swa"),
+            *(4, 2, 34, 16),
+            max_sequences=7,
+            stored_keys=20,
+            load_bytes_per_s=400_000,
+        ),
+        Case(
+            "reloads",
+            ("c1", "swa"),
+            *(2, 2, 50, 14),
+            max_sequences=7,
+            max_blocks_per_sequence=16,
+            new_text_blocks=8,
+            stored_keys=40,
+            load_bytes_per_s=800_000,
+        ),
     )
 }
 
@@ -132,3 +159,8 @@ LONG = Case(
     ring_events=1 << 11,
 )
 """Steps of so many blocks that a quarter of the ring does not hold one call's events."""
+
+LONG_LOADS = replace(
+    LONG, name="long-loads", stored_keys=400, max_sequences=6, max_blocks_per_sequence=170
+)
+"""Loads of so many blocks that a quarter of the ring does not hold their draining either."""

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from kvstrata.core.events import (
     EVENT_DTYPE,
+    FOR_LOAD,
     LAST_OF_CALL,
     NO_CHECKSUM,
     PARTIAL,
@@ -24,6 +25,7 @@ FLAGS = {
     "with_checkpoint": WITH_CHECKPOINT,
     "with_partial": WITH_PARTIAL,
     "partial": PARTIAL,
+    "for_load": FOR_LOAD,
 }
 
 
@@ -92,6 +94,8 @@ def outline(words: npt.NDArray[np.int64]) -> list[tuple[Any, ...]]:
         names = ("unit", "key", "row", "num_blocks", "sequence", "seed", "lease")
         if kind.name.startswith("SEQUENCE_"):
             names += ("position", "parent_sequence")
+        if kind.name.startswith("OBJECT_"):
+            names += ("position", "tiers", "checkpoint")
         if kind is EventType.HIT_LIMITED:
             names += ("found", "agreed")
         about = {

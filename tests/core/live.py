@@ -9,12 +9,15 @@ from kvstrata import (
     CacheConfig,
     CacheManager,
     ConfigError,
+    InvariantViolation,
     LogConfig,
     OutOfPages,
     StaleLease,
 )
+from kvstrata.core.arena import new_arena
 from kvstrata.core.crash import end_incarnation
 from kvstrata.core.events import EVENT_WORDS, EventType
+from kvstrata.core.integrity import find_violations
 from kvstrata.core.planner import Rates
 from kvstrata.core.ring import RING_HEAD, RING_HEADER_WORDS
 from kvstrata.core.room import MORE
@@ -33,6 +36,8 @@ from kvstrata.core.words import (
     HOLDER_SEQUENCE,
     PAGE_GENERATION,
     POOL_FIRST,
+    UNIT_BUILDING,
+    UNIT_STATE,
     Arena,
 )
 from kvstrata.handles import Lease, Sequence, Step, Suspended
@@ -40,13 +45,14 @@ from kvstrata.requests import Plan, Request
 from kvstrata.storage import BadPage
 
 from .cases import Case
+from .live_tiers import LiveTiers
 from .pair import Prompt
 from .subjects import Outcome, Words
 
 REFUSALS = ("", "LONG", "BUSY", "PAGES")
 
 
-class Live:
+class Live(LiveTiers):
     """Calls a manager as an engine does."""
 
     def __init__(self, case: Case) -> None:
@@ -57,12 +63,16 @@ class Live:
             max_leases=case.max_leases,
             max_tokens_per_sequence=case.max_blocks_per_sequence * case.block_tokens,
             images_per_sequence=case.images_per_sequence,
-            rates=Rates(case.tokens_per_s, case.bytes_per_s),
+            rates=Rates(case.tokens_per_s, case.bytes_per_s, case.load_bytes_per_s),
             checkpoint_every=case.checkpoint_every,
             admission=None,
             log=LogConfig(ring_events=case.ring_events),
         )
+        self.readable = 255
         self.manager = CacheManager.open(case.layout, self._config)
+        if case.stored_keys:
+            self._come_up(new_arena(case.layout, case.params), self.manager._call.ring)
+            self.manager._configure()
         self._seen = 0
 
     @property
@@ -78,10 +88,12 @@ class Live:
         except OutOfPages as error:
             return "NoRoom", error
         except StaleLease as error:
-            stale = verb in ("begin", "lease") or (verb == "fork" and expected[0] == "Stale")
+            stale = verb in ("begin", "lease", "load") or (verb == "fork" and expected[0] == "Stale")
             return "Stale" if stale else "Misuse", error
         except ConfigError as error:
             return "Misuse", error
+        except InvariantViolation as error:
+            return "violated", error
 
     def _match(self, prompt: Prompt) -> Plan:
         tokens = np.array(prompt.tokens, dtype=np.int32)
@@ -89,6 +101,8 @@ class Live:
         return self.manager.match(request, at=prompt.at)
 
     def _begin(self, plan: Plan) -> Sequence:
+        if plan.load is not None:
+            plan = self.manager._planner.plan(plan.request, stored=False)
         return self.manager.begin(plan)
 
     def _reserve(self, wanted: list[tuple[Sequence, int]]) -> Step:
@@ -116,7 +130,8 @@ class Live:
         return self.manager.suspend(sequence)
 
     def _resume(self, suspended: Suspended, tokens: tuple[int, ...]) -> Sequence:
-        return self.manager.resume(suspended, np.array(tokens, dtype=np.int32))
+        request = suspended.with_tokens(np.array(tokens, dtype=np.int32))
+        return self._begin(self.manager.match(request, suspended.position))
 
     def _fork(self, sequence: Sequence) -> Sequence:
         return self.manager.fork(sequence)
@@ -141,7 +156,12 @@ class Live:
         while code == MORE:
             code = call.run(end_incarnation, arena, ring, bytes_trusted)
         call.note(EventType.RECOVERY_ENDED, nothing)
-        self.manager = CacheManager(self.manager.layout, self._config, arena, ring, None)
+        self._come_up(arena, ring)
+
+    def _come_up(self, arena: Arena, ring: Arena) -> None:
+        self.manager = CacheManager(self._case.layout, self._config, arena, ring, None)
+        if self._case.stored_keys:
+            self.manager._planner.tiers = lambda: self.readable
 
     def plan_of(self, plan: Plan) -> dict[str, Any]:
         return {
@@ -152,6 +172,7 @@ class Live:
             "blocks": [(block, generation) for block, generation in plan.blocks.tolist()],
             "partial": plan.partial,
             "checkpoint": plan.checkpoint,
+            "load": plan.load and tuple(plan.load),
         }
 
     def refused(self, step: Step) -> list[str]:
@@ -184,4 +205,12 @@ class Live:
         return events[seqnos % len(events)]
 
     def check(self) -> None:
-        self.manager.check_integrity()
+        lines = [line for line in find_violations(self.arena) if not self._is_loading(line)]
+        if lines:
+            raise AssertionError("; ".join(lines))
+
+    def _is_loading(self, line: str) -> bool:
+        """A law that is wrong of an image being loaded; see ``test_load_histories``."""
+        images = self.manager.tables.images.rows
+        loading = np.flatnonzero(images[:-2, UNIT_STATE] == UNIT_BUILDING).tolist()
+        return line in [f"image {n}: references differ from the holders that pin it" for n in loading]

@@ -116,3 +116,56 @@ IN_SHORT_HISTORIES = (
     ),
 )
 """Found in the histories of ``test_resuming`` and ``test_forking``."""
+
+IN_LOADS = (
+    Mutation(
+        name="stored: where the table is full the key told of last is forgotten",
+        file="stored.py",
+        old="        oldest = rows[0, STORED_NEXT]\n",
+        new="        oldest = rows[0, STORED_PREV]\n",
+        complaint="/stored/order",
+    ),
+    Mutation(
+        name="stored: a key's checkpoint is told of, and its block forgotten",
+        file="stored.py",
+        old="(rows[row, STORED_TIERS] & ~(TIERS_MASK << shift)) | tiers << shift\n",
+        new="tiers << shift\n",
+        complaint="/stored/keys",
+    ),
+    Mutation(
+        name="load: one that is tainted seals what came",
+        file="loading.py",
+        old="    if holder[HOLDER_TAINTED] != 0:\n",
+        new="    if holder[HOLDER_TAINTED] != 0 and load[LOAD_POSITION] != 0:\n",
+        complaint="end_load",
+    ),
+    Mutation(
+        name="load: a loaded block hangs from nothing",
+        file="loading.py",
+        old="        parent = parent_to_name(arena, row, index)\n",
+        new="        parent = 0\n",
+        complaint="end_load",
+    ),
+    Mutation(
+        name="load: the pages of its checkpoint do not drain",
+        file="loading.py",
+        old="    if image != 0 and unit_is_in(arena, False, image, _LOADING):\n",
+        new="    if image < 0:\n",
+        complaint="drain_load",
+    ),
+    Mutation(
+        name="load: the prefix it pins counts as room for what it loads",
+        file="loading.py",
+        old="    blocks = available(arena, True) - idle_blocks_of(arena, plan, ask)\n",
+        new="    blocks = available(arena, True)\n",
+        complaint="core violated",
+    ),
+    Mutation(
+        name="plan: a checkpoint that is here is reckoned as loaded",
+        file="planner.py",
+        old="        loaded = 0 if found.image_here else image_bytes\n",
+        new="        loaded = image_bytes\n",
+        complaint="/plan/load",
+    ),
+)
+"""Found in the histories of ``test_load_histories``."""

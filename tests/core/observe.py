@@ -117,6 +117,31 @@ def free_rows(holders: list[list[int]], first: int) -> list[int]:
     return rows
 
 
+def observe_stored(arena: Arena) -> dict[str, Any]:
+    view = open_tables(arena)
+    rows = view.stored.tolist()
+    links = {n: (row[words.STORED_NEXT], row[words.STORED_PREV]) for n, row in enumerate(rows)}
+    order = follow(links, 0)
+    names = {n: key_hex(rows[n][words.STORED_KEY_0], rows[n][words.STORED_KEY_1]) for n in order}
+    free, row = [], int(view.meta[words.META_FREE_STORED])
+    while row:
+        free.append(row)
+        row = rows[row][words.STORED_NEXT]
+    return {
+        "order": list(names.values()),
+        "keys": {
+            name: (
+                n,
+                rows[n][words.STORED_POSITION],
+                rows[n][words.STORED_TIERS] & words.TIERS_MASK,
+                rows[n][words.STORED_TIERS] >> words.CHECKPOINT_TIERS,
+            )
+            for n, name in sorted(names.items(), key=lambda item: item[1])
+        },
+        "free": free,
+    }
+
+
 def observe(arena: Arena) -> dict[str, Any]:
     """What the logged tables of an arena hold."""
     view = open_tables(arena)
@@ -130,6 +155,7 @@ def observe(arena: Arena) -> dict[str, Any]:
         "pools": [observe_pool(pool, rows) for pool in view.pools.tolist()],
         "blocks": observe_units(view.blocks, 0, is_block=True),
         "images": observe_units(view.images, history, is_block=False),
+        "stored": observe_stored(arena),
         "sequences": {
             row: {
                 "id": held[words.HOLDER_ID],

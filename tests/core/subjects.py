@@ -1,5 +1,6 @@
 """What the reference is compared with: apply alone, fed by the reference's own events."""
 
+from dataclasses import astuple
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,6 +58,7 @@ def outline_of_plan(plan: Plan) -> dict[str, Any]:
         "blocks": list(plan.blocks),
         "partial": plan.partial or (0, 0),
         "checkpoint": plan.checkpoint or (0, 0),
+        "load": astuple(plan.load) if plan.load else None,
     }
 
 

@@ -8,15 +8,15 @@ from subprocess import CompletedProcess
 import pytest
 
 from .copies import REPOSITORY, copy_package, edit, run_python
-from .mutations import IN_A_WALK, IN_SHORT_HISTORIES, Mutation
+from .mutations import IN_A_WALK, IN_LOADS, IN_SHORT_HISTORIES, Mutation
 
 WALK = ["-m", "tests.core.walk", "7", "400", "index"]
-SHORT_HISTORIES = [
-    *("-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"),
-    *("tests/core/test_resuming.py", "tests/core/test_forking.py"),
-]
+PYTEST = ["-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
+SHORT_HISTORIES = [*PYTEST, "tests/core/test_resuming.py", "tests/core/test_forking.py"]
+LOADS = [*PYTEST, "tests/core/test_load_histories.py", "--deselect"]
+LOADS += ["tests/core/test_load_histories.py::test_calls_of_a_load_are_cut_at_a_quarter_of_the_ring"]
 INTERPRETED = {"NUMBA_DISABLE_JIT": "1"}
-MUTATIONS = IN_A_WALK + IN_SHORT_HISTORIES
+MUTATIONS = IN_A_WALK + IN_SHORT_HISTORIES + IN_LOADS
 
 
 def compare_in_a_copy(folder: Path, mutation: Mutation | None) -> CompletedProcess[str]:
@@ -24,6 +24,7 @@ def compare_in_a_copy(folder: Path, mutation: Mutation | None) -> CompletedProce
     if mutation is not None:
         edit(core / mutation.file, mutation.old, mutation.new)
     arguments = SHORT_HISTORIES if mutation in IN_SHORT_HISTORIES else WALK
+    arguments = LOADS if mutation in IN_LOADS else arguments
     return run_python(arguments, folder, INTERPRETED)
 
 

@@ -46,6 +46,11 @@ SEEN_BY_ALL = """
     image CANCELLED; image CRASHED; image BYTES_UNTRUSTED; HISTORY; PRIVATE; CHECKPOINT
     CHECKPOINT_RELEASED; SEQUENCE_CANCELLED; SEQUENCE_FORKED; SEQUENCE_SUSPENDED
     block SUSPENDED; image SUSPENDED; PAGE_DRAINING; PAGE_QUARANTINED
+    tell; OBJECT_STORED; OBJECT_REMOVED; forgotten; read_tiers; register
+    match stored; match stored replay; began stored; load; drain_load; end_load; release_load
+    load Misuse; load NoRoom; load Stale; load behind a prefix; load of a checkpoint alone
+    load of blocks alone; loaded image; loaded image that is here; loaded duplicate
+    loaded in part; load tainted; crash in a load; crash in a drain
 """.replace("\n", ";")
 
 
@@ -139,7 +144,7 @@ def test_two_sequences_that_reach_one_prefix_in_one_step_take_one_checkpoint() -
     assert pair.seen["CHECKPOINT"] == 1
 
 
-@pytest.mark.parametrize("name", ["window", "all"])
+@pytest.mark.parametrize("name", ["window", "all", "loads"])
 def test_a_crash_between_any_two_calls_leaves_lawful_tables(name: str) -> None:
     """A verb may be several calls; the log may end after any of them."""
     case = CASES[name]

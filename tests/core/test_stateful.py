@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from . import actions
+from . import actions, tier_actions
 from .cases import CASES, Case
 from .live import Live
 from .pair import Pair
@@ -107,6 +107,43 @@ class History(RuleBasedStateMachine):
         self.pair.take_snapshot()
 
 
+class TieredHistory(History):
+    """The same with lower tiers."""
+
+    @rule(rng=RANDOM)
+    def tell(self, rng: Random) -> None:
+        self.act(tier_actions.tell, rng)
+
+    @rule(rng=RANDOM)
+    def read_tiers(self, rng: Random) -> None:
+        self.act(tier_actions.read_tiers, rng)
+
+    @rule(rng=RANDOM)
+    def begin_load(self, rng: Random) -> None:
+        self.act(tier_actions.begin_load, rng)
+
+    @rule(rng=RANDOM)
+    def load_and_end(self, rng: Random) -> None:
+        self.act(tier_actions.begin_load, rng)
+        self.act(tier_actions.end_load, rng)
+
+    @rule(rng=RANDOM)
+    def end_load(self, rng: Random) -> None:
+        self.act(tier_actions.end_load, rng)
+
+    @rule(rng=RANDOM)
+    def drain_load(self, rng: Random) -> None:
+        self.act(tier_actions.drain_load, rng)
+
+    @rule(rng=RANDOM)
+    def release_load(self, rng: Random) -> None:
+        self.act(tier_actions.release_load, rng)
+
+    @rule(rng=RANDOM)
+    def register(self, rng: Random) -> None:
+        self.act(tier_actions.register, rng)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_any_history_is_equal_live_replayed_and_in_the_reference(name: str) -> None:
     ended: list[int] = []
@@ -114,7 +151,8 @@ def test_any_history_is_equal_live_replayed_and_in_the_reference(name: str) -> N
     def teardown(self: History) -> None:
         ended.append(len(self.pair.log))
 
-    machine = type(f"History_{name}", (History,), {"case": CASES[name], "teardown": teardown})
+    kind = TieredHistory if CASES[name].stored_keys else History
+    machine = type(f"History_{name}", (kind,), {"case": CASES[name], "teardown": teardown})
     run_state_machine_as_test(
         machine,
         settings=settings(

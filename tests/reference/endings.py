@@ -140,7 +140,7 @@ class Endings(Holders):
         for _, sequence in sorted(self.sequences.items()):
             for block in self.unsealed_blocks(sequence):
                 self.lose(self.blocks, block, "CRASHED")
-            for image in sorted(sequence.images):
+            for image in [sequence.image] if sequence.image else sorted(sequence.images):
                 self.lose(self.images, image, "CRASHED")
             self.finish_row(sequence, "CRASHED")
         for _, lease in sorted(self.leases.items()):

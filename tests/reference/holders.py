@@ -56,6 +56,9 @@ class Holders(Matching):
         return number
 
     def begin(self, plan: Plan) -> Sequence:
+        if plan.load is not None:
+            request = plan.tokens, plan.seed, plan.extras, plan.max_resume
+            plan = self.match(*request, with_tiers=False)
         self.check_plan(plan)
         blocks, images = self.blocks.room, self.images.room
         pinned = [*plan.blocks, *([plan.partial] if plan.partial else [])]
@@ -119,6 +122,7 @@ class Holders(Matching):
             row=sequence.row,
             position=sequence.prompt_tokens,
             seed=sequence.seed,
+            for_load=sequence.is_load,
         )
 
     def take_images(self, sequence: Sequence) -> None:
@@ -238,6 +242,7 @@ class Holders(Matching):
         """What the logged tables hold."""
         return {
             **self.tables.observe(),
+            "stored": self.stored.observe(),
             "sequences": {
                 row: {
                     "id": s.number,

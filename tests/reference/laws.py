@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from .matching import Matching
 from .units import Units
+from .values import Sequence
 
 
 def violations(cache: Matching) -> Iterator[str]:
@@ -52,7 +53,7 @@ def _holders(cache: Matching, units: Units) -> Counter[int]:
     held: Counter[int] = Counter()
     is_blocks = units is cache.blocks
     for sequence in cache.sequences.values():
-        held.update(sequence.blocks if is_blocks else sequence.images)
+        held.update(sequence.blocks if is_blocks else [*sequence.images, sequence.image])
     for lease in cache.leases.values():
         held.update([*lease.blocks, lease.partial] if is_blocks else [lease.checkpoint])
     held.update(unit.canonical for unit in units.units.values())
@@ -66,6 +67,12 @@ def _of_sequences(cache: Matching) -> Iterator[str]:
         sealed = [cache.blocks[block].state != "building" for block in sequence.blocks]
         if sealed != [place < sequence.sealed for place in range(len(sealed))]:
             yield f"{name}: {sequence.sealed} blocks sealed, found {sealed}"
+        bad = [block for block in sequence.blocks[: sequence.sealed] if _is_bad(cache, block)]
+        if bad and not sequence.tainted:
+            yield f"{name}: holds the bad blocks {bad} and is not tainted"
+        if sequence.is_load:
+            yield from _of_load(cache, sequence, name)
+            continue
         if sequence.sealed < sequence.position // size:
             yield f"{name}: {sequence.sealed} blocks sealed at position {sequence.position}"
         if len(sequence.blocks) * size < sequence.position:
@@ -83,9 +90,16 @@ def _of_sequences(cache: Matching) -> Iterator[str]:
             state = cache.tables.state_of(cache.images, sequence.committed)
             if state not in ("OPEN", "WRITING"):
                 yield f"{name}: its image is {state} at position {sequence.position}"
-        bad = [block for block in sequence.blocks[: sequence.sealed] if _is_bad(cache, block)]
-        if bad and not sequence.tainted:
-            yield f"{name}: holds the bad blocks {bad} and is not tainted"
+
+
+def _of_load(cache: Matching, load: Sequence, name: str) -> Iterator[str]:
+    units = [(cache.blocks, block) for block in load.blocks[load.sealed :]]
+    units += [(cache.images, load.image)] if load.image else []
+    states = {cache.tables.state_of(*unit) for unit in units}
+    if states not in (set(), {"LOADING"}, {"DRAINING"}):
+        yield f"{name}: a load's pages are {states}"
+    if load.images or load.position or load.draining:
+        yield f"{name}: a load runs"
 
 
 def _is_bad(cache: Matching, block: int) -> bool:

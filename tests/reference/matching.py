@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from . import keys
+from .stored import Stored
 from .tables import Tables
 from .units import Units
-from .values import Lease, Named, Plan, Row, Sequence, Sizes, Step
+from .values import Lease, Named, Plan, Row, Sequence, Sizes, Step, Wanted
 
 SECOND_NS = 10**9
 
@@ -27,6 +28,8 @@ class Matching:
         self.sequences: dict[int, Sequence] = {}  # by row
         self.leases: dict[int, Lease] = {}  # by row
         self.steps: list[Step] = []  # in flight, oldest first
+        self.stored = Stored(sizes.stored_keys)
+        self.readable = 255  # a bit for each tier that can be read now
 
     def match(
         self,
@@ -35,6 +38,8 @@ class Matching:
         extras: Mapping[int, bytes] | None = None,
         max_resume: int | None = None,
         at: int | None = None,
+        *,
+        with_tiers: bool = True,
     ) -> Plan:
         size, length = self.sizes.block_tokens, len(tokens)
         extras = extras or {}
@@ -42,10 +47,14 @@ class Matching:
         found = 0
         while found < len(chain) and chain[found] in self.blocks.index:
             found += 1
-        limit = min(found, (length - 1) // size)
-        branch = limit * size
+        most = (length - 1) // size
+        branch = min(found, most) * size
         if max_resume is not None:
-            limit = min(limit, max_resume // size)
+            most = min(most, max_resume // size)
+        limit = reach = min(found, most)
+        tiers = self.readable if with_tiers else 0
+        while reach < most and self.stored.tiers_of(chain[reach], False) & tiers:
+            reach += 1
         cold = Plan(
             tokens=tokens,
             seed=seed,
@@ -55,7 +64,7 @@ class Matching:
             source="cold",
             resume_at=0,
             found=found,
-            limit=limit * size,
+            limit=reach * size,
             blocks=(),
             partial=None,
             checkpoint=None,
@@ -63,12 +72,9 @@ class Matching:
             branch=branch,
         )
         plan = None if at is None else self.plan_at(cold, at)
-        if plan is None and self.has_state:
-            plan = self.cheapest(cold, limit)
         if plan is None:
-            plan = self.pin(cold, limit)
-            if limit:
-                plan = replace(plan, source="history", resume_at=limit * size)
+            ways = [*self.ways(cold, limit), *self.stored_ways(cold, limit, reach, tiers), cold]
+            plan = min(ways, key=self.cost_ns)
         return replace(plan, captures=self.wanted(plan))
 
     def pin(self, cold: Plan, num_blocks: int) -> Plan:
@@ -106,14 +112,17 @@ class Matching:
             key=key,
         )
 
-    def cheapest(self, cold: Plan, limit: int) -> Plan:
-        """Checkpoint, replay or cold; the earlier of these where two cost the same."""
+    def ways(self, cold: Plan, limit: int) -> list[Plan]:
+        """History, or checkpoint and replay: the ways that need nothing loaded."""
         size = self.sizes.block_tokens
-        candidates = []
+        if not self.has_state:
+            whole = replace(self.pin(cold, limit), source="history", resume_at=limit * size)
+            return [whole] if limit else []
+        ways = []
         for num_blocks in range(limit, 0, -1):
             key = cold.keys[num_blocks - 1]
             if key in self.images.index:
-                candidates.append(
+                ways.append(
                     replace(
                         self.pin(cold, num_blocks),
                         source="checkpoint",
@@ -122,17 +131,63 @@ class Matching:
                     )
                 )
                 break
-        start = (limit * size - self.sizes.replay_tokens) // size * size
+        start = self.replay_from(limit)
         if start > 0:
-            candidates.append(replace(self.pin(cold, limit), source="replay", resume_at=start))
-        return min([*candidates, cold], key=self.cost_ns)
+            ways.append(replace(self.pin(cold, limit), source="replay", resume_at=start))
+        return ways
+
+    def replay_from(self, num_blocks: int) -> int:
+        size = self.sizes.block_tokens
+        return (num_blocks * size - self.sizes.replay_tokens) // size * size
+
+    def stored_ways(self, cold: Plan, limit: int, reach: int, tiers: int) -> list[Plan]:
+        """The ways that load what stands in these tiers; blocks before ``reach`` are there."""
+        size = self.sizes.block_tokens
+        ways = []
+        if not self.has_state:
+            if reach > limit:
+                ways.append(self.load_behind(cold, "stored", limit, reach, reach * size))
+            return ways
+        here = stored = 0
+        for num_blocks in range(1, reach + 1):
+            key = cold.keys[num_blocks - 1]
+            if key in self.images.index:
+                here, stored = num_blocks, 0
+            elif self.stored.tiers_of(key, True) & tiers:
+                stored = num_blocks
+        if stored or here > limit:
+            end = stored or here
+            at = stored * size
+            ways.append(self.load_behind(cold, "stored", limit, end, end * size, at))
+        start = self.replay_from(reach)
+        if start > 0 and reach > limit:
+            ways.append(self.load_behind(cold, "stored replay", limit, reach, start))
+        return ways
+
+    def load_behind(
+        self, cold: Plan, source: str, limit: int, end: int, resume_at: int, checkpoint_at: int = 0
+    ) -> Plan:
+        """The plan that loads the blocks up to an end that are not here, and perhaps an image."""
+        num_blocks = max(end - limit, 0)
+        num_bytes = num_blocks * self.sizes.block_bytes
+        if checkpoint_at:
+            num_bytes += self.sizes.image_bytes
+        return replace(
+            self.pin(cold, min(end, limit)),
+            source=source,
+            resume_at=resume_at,
+            load=Wanted(limit, num_blocks, checkpoint_at, num_bytes),
+        )
 
     def cost_ns(self, plan: Plan) -> int:
-        """Time to compute what is left, and to load the checkpoint."""
-        computed = (len(plan.tokens) - plan.resume_at) * SECOND_NS // self.sizes.tokens_per_s
-        if plan.checkpoint is None:
-            return computed
-        return computed + self.sizes.image_bytes * SECOND_NS // self.sizes.bytes_per_s
+        """Time to compute what is left, to copy the checkpoint, and to load what is not here."""
+        sizes = self.sizes
+        cost = (len(plan.tokens) - plan.resume_at) * SECOND_NS // sizes.tokens_per_s
+        if plan.checkpoint is not None or (plan.source == "stored" and self.has_state):
+            cost += sizes.image_bytes * SECOND_NS // sizes.bytes_per_s
+        if plan.load is not None:
+            cost += plan.load.num_bytes * SECOND_NS // sizes.load_bytes_per_s
+        return cost
 
     def wanted(self, plan: Plan) -> tuple[int, ...]:
         """Where checkpoints are wanted, multiples of ``checkpoint_every`` not counted."""

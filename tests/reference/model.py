@@ -3,7 +3,7 @@
 from collections.abc import Sequence as Values
 from dataclasses import dataclass, field
 
-from .forking import Forking
+from .loads import Loads
 from .values import Misuse, Row, Sequence, Step
 
 
@@ -20,7 +20,7 @@ class Ended:
     """Images reserved for checkpoints, and their positions."""
 
 
-class ReferenceCache(Forking):
+class ReferenceCache(Loads):
     """Every verb of the rules. ``observe`` gives all that must be equal elsewhere."""
 
     # reserve

@@ -13,13 +13,16 @@ from .values import Sequence
 NEXT_STATE = {
     ("FREE", "PAGE_RESERVED"): "RESERVED",
     ("RESERVED", "PAGE_WRITING"): "WRITING",
+    ("RESERVED", "PAGE_LOADING"): "LOADING",
     ("OPEN", "PAGE_WRITING"): "WRITING",
     ("WRITING", "PAGE_OPENED"): "OPEN",
     ("WRITING", "PAGE_SEALED"): "SEALED",
     ("OPEN", "PAGE_SEALED"): "SEALED",
+    ("LOADING", "PAGE_SEALED"): "SEALED",
     ("RESERVED", "PAGE_DRAINING"): "DRAINING",
     ("WRITING", "PAGE_DRAINING"): "DRAINING",
     ("OPEN", "PAGE_DRAINING"): "DRAINING",
+    ("LOADING", "PAGE_DRAINING"): "DRAINING",
     ("DRAINING", "PAGE_FREED"): "FREE",
     ("SEALED", "PAGE_FREED"): "FREE",
     ("SEALED", "PAGE_QUARANTINED"): "QUARANTINED",
@@ -27,10 +30,11 @@ NEXT_STATE = {
     ("RESERVED", "PAGE_LOST"): "FREE",
     ("WRITING", "PAGE_LOST"): "FREE",
     ("OPEN", "PAGE_LOST"): "FREE",
+    ("LOADING", "PAGE_LOST"): "FREE",
     ("DRAINING", "PAGE_LOST"): "FREE",
     ("SEALED", "PAGE_LOST"): "FREE",
 }
-"""The transitions that the rules use; tiers and loading are not part of them."""
+"""The transitions that the rules use."""
 
 STATES = ("FREE", "RESERVED", "WRITING", "OPEN", "SEALED", "LOADING", "DRAINING", "QUARANTINED")
 
@@ -160,15 +164,26 @@ class Tables:
             unit.canonical = self.blocks.index[key]
             self.blocks.pin(unit.canonical)
 
-    def seal_image(self, number: int, key: bytes, position: int, sequence: Sequence) -> None:
+    def seal_image(
+        self,
+        number: int,
+        key: bytes,
+        position: int,
+        sequence: Sequence,
+        *,
+        may_be_known: bool = False,
+    ) -> None:
         """Seal an image that the sequence owned."""
         unit = self.images[number]
         self.move_all(self.images, number, "PAGE_SEALED", key=key, parent=position)
         unit.key, unit.position, unit.owner = key, position, 0
-        if key in self.images.index:
+        if key not in self.images.index:
+            unit.state = "indexed"
+            self.images.index[key] = number
+        elif may_be_known:
+            unit.state = "unindexed"
+        else:
             raise AssertionError("a checkpoint was sealed under a key that has one")
-        unit.state = "indexed"
-        self.images.index[key] = number
         self.images.release(number)
         self.happened[-1]["references"] = 0
         self.happened[-1]["superseded"] = self.supersede(sequence)

@@ -37,10 +37,23 @@ class Sizes:
     bytes_per_s: int
     image_bytes: int
     checkpoint_every: int
+    stored_keys: int = 0
+    block_bytes: int = 0
+    load_bytes_per_s: int = 1
 
 
 Named = tuple[int, int]
 """A unit and the generation it had."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a plan loads from lower tiers."""
+
+    first: int
+    num_blocks: int
+    checkpoint_at: int  # position in tokens, 0 for none
+    num_bytes: int
 
 
 @dataclass(frozen=True)
@@ -52,16 +65,17 @@ class Plan:
     extras: Mapping[int, bytes]
     max_resume: int | None
     keys: tuple[bytes, ...]
-    source: str  # history, checkpoint, replay, cold, suspended
+    source: str  # history, checkpoint, replay, stored, stored replay, cold, suspended
     resume_at: int
     found: int  # blocks of the prompt that are here
-    limit: int  # tokens of those that may be reused
+    limit: int  # tokens of blocks here or stored that may be reused
     blocks: tuple[Named, ...]  # first to last
     partial: Named | None
     checkpoint: Named | None
     key: bytes  # of what the checkpoint and the partial block stand under, else of the last block
     branch: int
     captures: tuple[int, ...] = ()
+    load: Wanted | None = None
 
     @property
     def pins_nothing(self) -> bool:
@@ -107,6 +121,19 @@ class Sequence:
     written: int = 0  # how far the front image's ring was ever written
     written_before: int = 0  # the same of the committed image while a switched step is in flight
     draining: bool = False
+    is_load: bool = False
+    image: int = 0  # of a load: the one it fills
+
+
+@dataclass(eq=False)
+class Load:
+    """A load and the row that owns its pages."""
+
+    sequence: Sequence
+    keys: tuple[bytes, ...]  # of the blocks it loads
+    checkpoint_key: bytes
+    is_drained: bool = False
+    is_ended: bool = False
 
 
 @dataclass(eq=False)

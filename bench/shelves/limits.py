@@ -1,0 +1,53 @@
+"""The raw device through fio: as many files of the same size, on the same file system."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from .prefix import SPILLS, WORKERS
+
+
+def is_here() -> bool:
+    """Whether fio is installed."""
+    return shutil.which("fio") is not None
+
+
+def fio(folder: Path, how: str, object_bytes: int, num_files: int, *options: str) -> float:
+    """Bytes a second of one job of fio."""
+    jobs = SPILLS if how == "write" else WORKERS
+    command = [
+        "fio",
+        "--name=objects",
+        f"--directory={folder}",
+        f"--rw={how}",
+        f"--bs={object_bytes // 4096 * 4096}",
+        f"--filesize={object_bytes // 4096 * 4096}",
+        f"--nrfiles={max(num_files // jobs, 1)}",
+        f"--numjobs={jobs}",
+        "--openfiles=1",
+        "--file_service_type=sequential",
+        "--ioengine=psync",
+        "--fallocate=none",
+        "--group_reporting",
+        "--output-format=json",
+        *options,
+    ]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=900)
+    found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+    return float(found["jobs"][0]["write" if how == "write" else "read"]["bw_bytes"])
+
+
+def write(folder: Path, object_bytes: int, num_files: int) -> float:
+    """Writing files, each synced as it is closed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return fio(folder, "write", object_bytes, num_files, "--fsync_on_close=1")
+
+
+def read(folder: Path, object_bytes: int, num_files: int, is_cold: bool) -> float:
+    """Reading files, forgotten by the kernel first or held by it."""
+    if not is_cold:
+        fio(folder, "read", object_bytes, num_files, "--invalidate=0")
+    return fio(folder, "read", object_bytes, num_files, f"--invalidate={int(is_cold)}")
