@@ -75,5 +75,6 @@ class LogDirectory:
             max_leases=self.params.max_leases,
             max_tokens_per_sequence=self.params.max_blocks_per_sequence * self.layout.block_tokens,
             images_per_sequence=self.params.images_per_sequence,
+            stored_keys=self.params.stored_keys,
             log=LogConfig(shared_memory_root=shared_memory_root),
         )

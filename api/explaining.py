@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kvstrata import ConfigError, Explanation, Request
-from kvstrata.core.events import EventType
+from kvstrata.core.events import FOR_LOAD, EventType
+from kvstrata.core.words import TIERS_MASK
 from kvstrata.eventstore.log import open_replayed, read_events
 from kvstrata.explaining import explain
 
@@ -55,14 +56,16 @@ def explain_from_log(
     else:
         model, weights, adapter, tenant = identity
         request = Request(tokens, model, weights, adapter, tenant)
-    return explain(log.layout, arena, request)
+    # Whether a tier answers is not in the log: what is stored counts.
+    return explain(log.layout, arena, request, tiers=lambda: TIERS_MASK)
 
 
 def _last_seed(log: LogDirectory) -> bytes:
     """Chain seed of the sequence that began last."""
     seed = b""
     for events in read_events(log.path, log.first_seqno):
-        begun = np.flatnonzero(events["type"] == EventType.SEQUENCE_BEGUN)
+        is_request = events["flags"] & FOR_LOAD == 0
+        begun = np.flatnonzero((events["type"] == EventType.SEQUENCE_BEGUN) & is_request)
         if len(begun):
             last = events[begun[-1]]
             seed = last["c"].tobytes() + last["d"].tobytes()

@@ -8,7 +8,7 @@ writer can be told from the work of a live one.
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -61,12 +61,12 @@ class LocalStore:
                 "another, or give this user the right to write there"
             ) from error
 
-    def put(self, name: str, parts: Sequence[Bytes]) -> bool:
+    def put(self, name: str, parts: Sequence[Bytes], settle: bool = True) -> bool:
         """See :meth:`.Store.put`."""
         target = self._objects / check_name(name)
         try:
             if self._is_there(target):
-                return self._left_as_it_was(target)
+                return self._left_as_it_was(target, settle)
             self._make_folders(target.parent)
             temporary, descriptor = begin_temporary(self._files, self._temporary)
             try:
@@ -76,8 +76,9 @@ class LocalStore:
                 try:
                     self._link(temporary, target)
                 except FileExistsError:
-                    return self._left_as_it_was(target)
-                self._sync(target.parent)
+                    return self._left_as_it_was(target, settle)
+                if settle:
+                    self._sync(target.parent)
                 return True
             finally:
                 # Unlinked before it is unlocked: nobody may take it for a dead writer's.
@@ -86,6 +87,14 @@ class LocalStore:
                 os.close(descriptor)
         except OSError as error:
             raise fault_of(error, name, is_write=True) from error
+
+    def settle(self, names: Iterable[str]) -> None:
+        """See :meth:`.Store.settle`; the first folder's sync commits what the others wait for."""
+        for folder in sorted({(self._objects / check_name(name)).parent for name in names}):
+            try:
+                self._sync(folder)
+            except OSError as error:
+                raise fault_of(error, str(folder), is_write=True) from error
 
     def read(self, name: str, parts: Sequence[Buffer]) -> None:
         """See :meth:`.Store.read`."""
@@ -222,10 +231,11 @@ class LocalStore:
         _size_of_file(status, target.name)
         return True
 
-    def _left_as_it_was(self, target: Path) -> bool:
+    def _left_as_it_was(self, target: Path, settle: bool) -> bool:
         # Its writer may have died between link and sync.
         self._is_there(target)
-        self._sync(target.parent)
+        if settle:
+            self._sync(target.parent)
         return False
 
     def _make_folders(self, folder: Path) -> None:

@@ -7,7 +7,7 @@ empty it.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Final
@@ -87,8 +87,8 @@ class RemoteStore:
         except _FAILURES as error:
             raise ConfigError(f"expected usable settings for {url}, found {error}") from error
 
-    def put(self, name: str, parts: Sequence[Bytes]) -> bool:
-        """See :meth:`.Store.put`; one request, so at most 5 GiB."""
+    def put(self, name: str, parts: Sequence[Bytes], settle: bool = True) -> bool:
+        """See :meth:`.Store.put`; one request, so at most 5 GiB; durable when it is answered."""
         path = _OBJECTS + check_name(name)
         views = [memoryview(part).cast("B") for part in parts]
         try:
@@ -105,6 +105,9 @@ class RemoteStore:
         except _FAILURES as error:
             raise fault_of(error, name) from error
         return True
+
+    def settle(self, names: Iterable[str]) -> None:
+        """See :meth:`.Store.settle`; all that was put is durable."""
 
     def read(self, name: str, parts: Sequence[Buffer]) -> None:
         """See :meth:`.Store.read`; each byte is copied once, from the answer's chunk."""

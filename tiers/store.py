@@ -4,7 +4,7 @@ An object is in a store whole or not at all, and is never overwritten. Stores kn
 bytes; what the bytes mean is the business of :mod:`.format`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -66,19 +66,27 @@ class Store(Protocol):
     def url(self) -> str:
         """Where it is, as :func:`open_store` takes it."""
 
-    def put(self, name: str, parts: Sequence[Bytes]) -> bool:
+    def put(self, name: str, parts: Sequence[Bytes], settle: bool = True) -> bool:
         """Store an object.
 
         Args:
             name: of the object.
             parts: its bytes, one buffer after the other; they must not change meanwhile.
+            settle: whether its name is to be durable at once; else only after :meth:`settle`.
 
         Returns:
-            True: it is there now, whole and durable. False: it was there already and was left as
-            it was, durable too.
+            True: it is there now, whole and, where it was to be, durable. False: it was there
+            already and was left as it was, durable too.
 
         Raises:
             StoreFault: it was not stored; nothing of it can be found.
+        """
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Make the names of objects durable that were put without: all of them for little more.
+
+        Raises:
+            StoreFault: none of them is known to be.
         """
 
     def read(self, name: str, parts: Sequence[Buffer]) -> None:

@@ -120,7 +120,7 @@ class Tier:
             self.counters.read(sum(part.nbytes for part in parts), self._clock() - start_s)
         return failure
 
-    def put(self, name: str, parts: Sequence[Buffer]) -> bool | Failure:
+    def put(self, name: str, parts: Sequence[Buffer], settle: bool = True) -> bool | Failure:
         """Write an object unless it is there, or the tier is down or full.
 
         What stands under its name and cannot be it, by kind or size, is set aside first.
@@ -138,10 +138,10 @@ class Tier:
             return refusal
         start_s = self._clock()
         num_bytes = sum(part.nbytes for part in parts)
-        answer = self.ask(lambda: self.store.put(name, parts))
+        answer = self.ask(lambda: self.store.put(name, parts, settle))
         if self._hides_the_name(name, num_bytes, answer):
             self.set_aside(name)
-            answer = self.ask(lambda: self.store.put(name, parts))
+            answer = self.ask(lambda: self.store.put(name, parts, settle))
         if answer is True:
             self.room.succeeded()
             self.counters.wrote(num_bytes, self._clock() - start_s)
@@ -152,6 +152,10 @@ class Tier:
             if answer is False:
                 self.counters.count("already_there")
         return answer
+
+    def settle(self, names: Sequence[str]) -> Failure | None:
+        """Make names durable that were put without; None when they are."""
+        return self.ask(lambda: self.store.settle(names))
 
     def size(self, name: str) -> int | None:
         """Bytes of an object; None where it is not there or the tier does not say."""

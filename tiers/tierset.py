@@ -11,7 +11,7 @@ from .config import TiersConfig
 from .counters import TierStats
 from .fetch import Fetch, check_pages
 from .format import Fault, Header, ObjectId, Schema, encode
-from .outcomes import Loaded, LoadFailed, Stored
+from .outcomes import Loaded, LoadFailed, Stored, TierFaults
 from .store import Buffer, Store, open_store
 from .tier import Failure, Tier
 
@@ -124,13 +124,16 @@ class TierSet:
             return LoadFailed(fault, (), fetch.gone)
         return LoadFailed(fetch.faults[-1][1], fetch.faults, fetch.gone)
 
-    def store(self, header: Header, pages: Sequence[Buffer], tiers: int) -> Stored:
+    def store(
+        self, header: Header, pages: Sequence[Buffer], tiers: int, settle: bool = True
+    ) -> Stored:
         """Write one object to every tier of a mask that lacks it.
 
         Args:
             header: of the object, with the checksums of its pages.
             pages: one buffer a part, in part order; not changed meanwhile by anybody.
             tiers: mask of the tiers to write to.
+            settle: whether it is to be durable at once; else only after :meth:`settle`.
 
         Raises:
             InvariantViolation: the pages are not those of such an object.
@@ -146,7 +149,7 @@ class TierSet:
         whole = written = 0
         faults: list[tuple[int, Fault]] = []
         for tier in self._of(tiers):
-            answer = self._put(tier, name, parts)
+            answer = self._put(tier, name, parts, settle)
             if isinstance(answer, Failure):
                 faults.append((tier.index, answer.fault))
                 continue
@@ -200,12 +203,32 @@ class TierSet:
         for tier in self.tiers:
             tier.store.close()
 
-    def _put(self, tier: Tier, name: str, parts: Sequence[Buffer]) -> bool | Failure:
+    def settle(self, identities: Sequence[ObjectId], tiers: int) -> tuple[int, TierFaults]:
+        """Make objects durable that were stored without.
+
+        Args:
+            identities: which objects.
+            tiers: mask of the tiers where they are.
+
+        Returns:
+            Mask of the tiers where they are durable now, and why elsewhere they are not.
+        """
+        names = [self.schema.object_name(identity) for identity in identities]
+        settled, faults = 0, []
+        for tier in self._of(tiers):
+            failure = tier.settle(names)
+            if failure is None:
+                settled |= tier.bit
+            else:
+                faults.append((tier.index, failure.fault))
+        return settled, tuple(faults)
+
+    def _put(self, tier: Tier, name: str, parts: Sequence[Buffer], settle: bool) -> bool | Failure:
         """Put an object; of the processes that share a folder, one at a time: it writes, once."""
-        if not tier.is_folder:
-            return tier.put(name, parts)
+        if not tier.is_folder or (tier.outage.is_down and tier.outage.retry_in_s > 0):
+            return tier.put(name, parts, settle)
         with tier.claim(name, self._claim_timeout_s, lambda: False):
-            return tier.put(name, parts)
+            return tier.put(name, parts, settle)
 
     def _of(self, mask: int) -> Iterable[Tier]:
         return [tier for tier in self.tiers if mask & tier.bit]

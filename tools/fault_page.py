@@ -12,10 +12,23 @@ from pathlib import Path
 from typing import Final
 
 from kvstrata import Kind
+from tests.system.disk_cells import DISK_CELLS, DiskOutcome, run_disk_cell
 from tests.system.fault_cells import Outcome, run_cell
 from tests.system.fault_matrix import FAULTS, KINDS, not_applicable
 
-__all__ = ["BEGIN", "COLUMNS", "END", "PAGE", "cells", "published", "render", "row", "run"]
+__all__ = [
+    "BEGIN",
+    "COLUMNS",
+    "END",
+    "PAGE",
+    "cells",
+    "device_cells",
+    "disk_row",
+    "published",
+    "render",
+    "row",
+    "run",
+]
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "validation.md"
 BEGIN: Final = "<!-- fault matrix: begin -->\n"
@@ -34,9 +47,14 @@ Cell = tuple[Kind, str]
 Row = tuple[str, ...]
 
 
-def cells() -> list[Cell]:
-    """Every kind with every fault, in the table's order."""
+def device_cells() -> list[Cell]:
+    """Every kind of page on the device with every fault, in the table's order."""
     return [(kind, fault) for kind in KINDS for fault in FAULTS]
+
+
+def cells() -> list[Cell]:
+    """Every kind with every fault that it can be given, in the table's order."""
+    return [*device_cells(), *((Kind.DISK, fault) for fault in DISK_CELLS)]
 
 
 def row(kind: Kind, fault: str, outcome: Outcome | None) -> Row:
@@ -61,10 +79,31 @@ def row(kind: Kind, fault: str, outcome: Outcome | None) -> Row:
     )
 
 
+def disk_row(cell: str, outcome: DiskOutcome) -> Row:
+    """A cell of an object on disk as the page shows it.
+
+    Args:
+        cell: what is damaged, and how.
+        outcome: what was found.
+    """
+    found = [(reason, layer) for key, reason, layer in outcome.found if key == outcome.damaged]
+    return (
+        Kind.DISK.name,
+        cell.replace("_", " "),
+        ", ".join(f"`{reason}`" for reason, _ in found) or "not found",
+        ", ".join(layer for _, layer in found),
+        str(outcome.resumed_at),
+        str(outcome.resume_at),
+        "yes" if outcome.tokens_equal and outcome.logits_equal else "no",
+    )
+
+
 def run() -> Iterator[Row]:
     """Run every cell, one after another."""
-    for kind, fault in cells():
+    for kind, fault in device_cells():
         yield row(kind, fault, None if not_applicable(kind, fault) else run_cell(kind, fault))
+    for cell in DISK_CELLS:
+        yield disk_row(cell, run_disk_cell(cell))
 
 
 def published(page: str) -> list[Row]:

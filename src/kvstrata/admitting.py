@@ -59,6 +59,8 @@ class AdmissionControl:
         self._running: dict[int, tuple[int, int, int]] = {}
         self._held: dict[int, tuple[int, weakref.ref[Request]]] = {}
         """By request: tickets on which it loads, or has loaded, and has not begun yet."""
+        self._loads: dict[int, int] = {}
+        """Loads by ticket, as long as they own pages and their request has not begun on it."""
         self._gone: deque[int] = deque()
         """Tickets whose requests nobody holds any more; filled by whichever thread dropped one."""
 
@@ -76,15 +78,14 @@ class AdmissionControl:
             Deferred: not now; it keeps its place, by its request.
             AdmissionDenied: never, or not within its deadline.
         """
-        while self._gone:
-            self._withdraw(self._gone.popleft())
+        self.drop_lost()
         request = plan.request
         held = self._held_ticket(request)
         if held and not is_load:
             return held
         if held:  # another load: it is to be admitted too
-            del self._held[id(request)]
-            self.admission.ended(held, time.monotonic())
+            self.unhold(held)
+            self._end(held)
         ticket = self._ticket_of(request)
         is_new = ticket == 0
         if is_new:
@@ -137,6 +138,7 @@ class AdmissionControl:
     def loading(self, ticket: int, identity: int, leased: int, request: Request) -> None:
         """A load runs on a request's ticket, with which the request will then begin."""
         self._running[identity] = ticket, leased, 0
+        self._loads[ticket] = identity
         lost = partial(self._lost, ticket)
         self._held[id(request)] = ticket, weakref.ref(request, lost)
 
@@ -146,18 +148,40 @@ class AdmissionControl:
         self.admission.loaded(ticket, time.monotonic())
 
     def load_ended(self, identity: int) -> None:
-        """The sequence of a load has ended; its ticket is its request's."""
+        """The sequence of a load has ended; a request that has not begun yet has to ask anew.
+
+        What was promised to it is partly used up, and what it loaded is not pinned any more.
+        """
         self._settle_promises()
-        self._running.pop(identity, None)
+        ticket, _, _ = self._running.pop(identity, (0, 0, 0))
+        if self._loads.pop(ticket, None) is not None:
+            self.unhold(ticket)
+            self._end(ticket)
+
+    def unhold(self, ticket: int) -> bool:
+        """A request will not begin on this ticket; whether it would have."""
+        keys = [key for key, (number, _) in self._held.items() if number == ticket]
+        for key in keys:
+            del self._held[key]
+        return bool(keys)
+
+    def _end(self, ticket: int) -> None:
+        """Give back what a ticket has; one on which a load runs keeps it until that has ended."""
+        if ticket not in self._loads:
+            self.admission.ended(ticket, time.monotonic())
 
     def _lost(self, ticket: int, _: object) -> None:
         """Nobody holds the request any more, so nobody will ask again; from any thread."""
         self._gone.append(ticket)
 
+    def drop_lost(self) -> None:
+        """Take back the requests that nobody holds any more."""
+        while self._gone:
+            self._withdraw(self._gone.popleft())
+
     def _withdraw(self, ticket: int) -> None:
-        self.admission.ended(ticket, time.monotonic())
-        for key in [key for key, (number, _) in self._held.items() if number == ticket]:
-            del self._held[key]
+        self.unhold(ticket)
+        self._end(ticket)
         lost = [key for key, (number, _) in self._waiting.items() if number == ticket]
         for key in lost:
             del self._waiting[key]
@@ -214,6 +238,7 @@ class AdmissionControl:
         arena = self._call.arena
         available = int(arena[META_FREE_BLOCKS]) + int(arena[META_IDLE_BLOCKS])
         if available - self.admission.promised_blocks < blocks:
+            self.drop_lost()
             self._settle_promises()
         left = available - self.admission.promised_blocks
         if left < blocks:
@@ -240,13 +265,16 @@ class AdmissionControl:
     def begun(self, ticket: int, identity: int, num_blocks: int) -> None:
         """A sequence runs on the promise, on so many shared blocks; what it copies is copied."""
         self.admission.loaded(ticket, time.monotonic())
-        for key in [key for key, (number, _) in self._held.items() if number == ticket]:
-            del self._held[key]
+        self.unhold(ticket)
+        self._loads.pop(ticket, None)
         self._running[identity] = ticket, num_blocks, 0
 
     def withdrawn(self, ticket: int) -> None:
         """It did not begin after all."""
-        self.admission.revoke(ticket)
+        if self.unhold(ticket):
+            self._end(ticket)
+        else:
+            self.admission.revoke(ticket)
 
     def ended(self, identity: int) -> None:
         """A sequence has ended."""
@@ -262,8 +290,8 @@ class AdmissionControl:
             self.admission.withdraw(ticket)
         held = self._held_ticket(request)
         if held:
-            del self._held[id(request)]
-            self.admission.ended(held, time.monotonic())
+            self.unhold(held)
+            self._end(held)
 
     def _log(self, kind: EventType, reason: Reason, ticket: int, need: Need, wait_s: float) -> None:
         payload = zeros(4)

@@ -45,6 +45,8 @@ class CacheConfig:
         log: settings of the event log.
         tiers: where prefixes live below the device; None for nowhere. A policy of checkpoints at
             every block, or every so many tokens, sets ``checkpoint_every`` where that is 0.
+        stored_keys: keys of objects in lower tiers that the tables have room for; None for what
+            ``tiers`` says. A directory made with tiers is opened without them by naming it.
     """
 
     budget_bytes: int | None = None
@@ -61,6 +63,7 @@ class CacheConfig:
     admission: AdmissionConfig | None = field(default_factory=AdmissionConfig)
     log: LogConfig = field(default_factory=LogConfig)
     tiers: TiersConfig | None = None
+    stored_keys: int | None = None
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -98,6 +101,8 @@ class CacheConfig:
             "images_per_sequence": self.images_per_sequence,
             "checkpoint_every": self.checkpoint_every,
         }
+        if self.stored_keys is not None:
+            whole["stored_keys"] = self.stored_keys
         if self.budget_bytes is not None:
             whole["budget_bytes"] = self.budget_bytes
         for group, slots in (self.slots or {}).items():
@@ -126,7 +131,7 @@ class CacheConfig:
             max_leases=self.max_leases,
             max_blocks_per_sequence=blocks,
             images_per_sequence=self.images_per_sequence,
-            stored_keys=0 if self.tiers is None else self.tiers.objects,
+            stored_keys=self._stored_keys(),
         )
         params.check(layout)
         # What a call emits for each sequence beside whole blocks; see core.room.
@@ -138,6 +143,11 @@ class CacheConfig:
                 f"{len(layout.groups)} groups, found {self.log.ring_events}"
             )
         return params
+
+    def _stored_keys(self) -> int:
+        if self.stored_keys is not None:
+            return self.stored_keys
+        return 0 if self.tiers is None else self.tiers.objects
 
     def checkpoints_every(self, layout: CacheLayout) -> int:
         """Tokens between checkpoints taken besides those at ends and branch points, 0 for none.

@@ -372,6 +372,8 @@ class Loader:
 
     def _report(self, load: LoadInFlight) -> None:
         """Log what was wrong with objects, and forget those that are not there."""
+        if self._tiering.tables.holders[load.row, HOLDER_TAINTED]:
+            return  # they were stored for readers that are gone
         for number, result in enumerate(load.results):
             is_block = number < len(load.keys)
             key = tuple(load.keys[number].tolist()) if is_block else load.checkpoint
@@ -436,9 +438,10 @@ class Loader:
         """A request that may have waited has begun: it pins what it needs itself."""
         self._tries.pop(id(request), None)
         for load in list(self._in_flight.values()):
-            if load.waiters.pop(id(request), None) is None or load.ended_s is None:
+            if load.waiters.pop(id(request), None) is None:
                 continue
-            if not load.waiting() and not load.is_ahead:
+            load.is_ahead = False  # whom it was ahead of is there
+            if load.ended_s is not None and not load.waiting():
                 self._release(load)
 
     def withdraw(self, request: Request) -> None:
@@ -469,6 +472,7 @@ class Loader:
         while code == MORE:
             code = call.run(drain_load, call.arena, call.ring, load.row, load.words)
         self._fail_waiters(load, _TRIES)
+        self._tiering.unhold(load.ticket)
         self._free_keys(load)
 
     def _fail_waiters(self, load: LoadInFlight, count: int) -> None:

@@ -17,7 +17,7 @@ from kvstrata.core.layout import CacheLayout
 from kvstrata.core.ranks import RankGroup
 from kvstrata.core.ring import RING_FLAG_UNLOGGED, RING_FLAGS, new_ring
 from kvstrata.core.steps import new_step_table
-from kvstrata.core.words import HOLDER_ID, META_NUM_SEQUENCES, Arena
+from kvstrata.core.words import HOLDER_ID, META_NUM_SEQUENCES, POOL_ABI, POOL_VERSION, Arena
 from kvstrata.eventstore.log import EventLog
 
 from .admitting import AdmissionControl
@@ -71,6 +71,8 @@ class CacheManager(Service):
         self.log = log
         self.recovery: Recovery | None = None
         self.tables = open_tables(arena)
+        # Recovery begins a new life, in which the engine has to register again.
+        self._readers_before = self.tables.pools[:, [POOL_ABI, POOL_VERSION]].tobytes()
         self._steps = new_step_table(arena)
         self._prompts = Prompts(
             len(self._steps), layout.block_tokens, self.tables.holder_blocks.shape[1]
@@ -183,7 +185,9 @@ class CacheManager(Service):
                 f"tiers: expected the packages of kvstrata's extra 'tiers', found no "
                 f"{error.name}: pip install 'kvstrata[tiers]'"
             ) from error
-        self._tiering = Tiering(self, self.layout, self.config.tiers, self._call)
+        self._tiering = Tiering(
+            self, self.layout, self.config.tiers, self._call, self._readers_before
+        )
         self._planner.tiers = self._tiering.readable
 
     @property

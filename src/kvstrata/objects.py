@@ -54,7 +54,7 @@ class Objects:
 
     def schema(self) -> Schema:
         """What objects written and read now must agree on; the same value until that changes."""
-        now = self._tables.pools[:, [POOL_ABI, POOL_VERSION]].tobytes()
+        now = self.readers()
         if self._schema is None or now != self._made_for:
             parts = tuple(self._part(number) for number in range(len(self._layout.groups)))
             history = self._num_history
@@ -66,6 +66,10 @@ class Objects:
             )
             self._made_for = now
         return self._schema
+
+    def readers(self) -> bytes:
+        """The words of all groups' ABIs and mappings as they are now."""
+        return self._tables.pools[:, [POOL_ABI, POOL_VERSION]].tobytes()
 
     def _part(self, number: int) -> Part:
         group, pool = self._layout.groups[number], self._tables.pools[number]

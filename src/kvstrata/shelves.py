@@ -88,6 +88,21 @@ class Shelves:
                 mask &= ~tier.bit
         return mask
 
+    def writable(self) -> int:
+        """A bit for each tier that is known neither to be down nor to be full."""
+        found = self._set
+        mask = self.readable()
+        if found is not None:
+            for tier in found.tiers:
+                if tier.room.is_down and tier.room.retry_in_s > 0:
+                    mask &= ~tier.bit
+        return mask
+
+    def is_well(self) -> bool:
+        """Whether no tier is down or full, or was and has not answered since."""
+        found = self._set
+        return found is None or not any(t.outage.is_down or t.room.is_down for t in found.tiers)
+
     def has(self, schema: Schema, identity: ObjectId) -> bool:
         """Whether a folder holds an object; one system call for each folder."""
         name = schema.object_name(identity)
@@ -113,12 +128,11 @@ class Shelves:
         items = list(found.items())[:limit]
         return [(identity, position, tiers) for identity, (position, tiers) in reversed(items)]
 
-    def catalogue(self, stored: Sequence[tuple[Header, int]]) -> None:
-        """Tell the catalogue of objects that were written."""
-        tierset = self._set
-        if not stored or tierset is None:
+    def catalogue(self, schema: Schema, stored: Sequence[tuple[Header, int]]) -> None:
+        """Tell the catalogue of objects that were written under a schema: (header, tiers)."""
+        if not stored:
             return
-        schema, now_s = tierset.schema, time.time()
+        now_s = time.time()
         entries = [
             Entry(
                 namespace=schema.namespace,

@@ -3,8 +3,9 @@
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -54,6 +55,7 @@ from kvstrata.core.words import (
 from kvstrata.tiers.format import Header
 from kvstrata.tiers.jobs import Job
 from kvstrata.tiers.outcomes import Stored
+from kvstrata.tiers.tierset import TierSet
 
 from .caller import zeros
 
@@ -71,6 +73,8 @@ _LOOK_UNITS: Final = 64
 """Of the units next to be evicted, how many are looked at."""
 _LOOK_BACK_UNITS: Final = 256
 """Of a backlog, how many are looked at in one call."""
+_LATER: Final = frozenset({Reason.TIER_DOWN, Reason.STORE_FULL, Reason.STORE_TIMEOUT})
+"""Why a tier did not take an object that it may take when it is well again."""
 _LOW_SHARE: Final = 8
 """Units are spilled ahead of their eviction when fewer than one in so many is free."""
 
@@ -84,6 +88,8 @@ class _Batch:
 
     row: int
     identity: int
+    tierset: TierSet
+    units: list[Unit]
     headers: list[Header]
     began_s: float
     results: list[Stored | None] = field(default_factory=list)
@@ -107,6 +113,8 @@ class Spiller:
         self._cursor[0] = tiering.arena[META_LAST_SEQNO]
         self._found = zeros(256, FOUND_WORDS)
         self._wanted: deque[Unit] = deque()
+        self._late: deque[Unit] = deque(maxlen=tiering.config.max_queued_spills)
+        """What some tier could not take; it is spilled again when all tiers are well."""
         self._backlog: deque[Unit] = deque()
         """What may have to be spilled and is not known event by event."""
         self._pending: set[tuple[int, int, bool]] = set()
@@ -120,7 +128,12 @@ class Spiller:
         """Units that wait to be spilled, and objects that are not logged as stored yet."""
         # A batch that is written is done when its end is applied.
         writing = sum(max(batch.open, 1) for batch in self._batches.values())
-        return len(self._backlog) + len(self._wanted) + writing
+        return len(self._backlog) + len(self._wanted) + len(self._late) + writing
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether nothing is being written, and what waits has to wait for a tier."""
+        return not self._batches and self._tiering.writable() != self._tiering.all_tiers
 
     def look(self) -> None:
         """Find what was sealed since the last look, or is about to be evicted; spill it."""
@@ -132,7 +145,20 @@ class Spiller:
         room = self._tiering.config.max_queued_spills - len(self._wanted)
         for _ in range(min(len(self._backlog), room, _LOOK_BACK_UNITS)):
             self._want([self._backlog.popleft()])
-        while self._wanted and len(self._batches) < _BATCHES:
+        if self._wanted or self._late:
+            self._spill()
+
+    def _spill(self) -> None:
+        """Hand on what is wanted, as far as there is a tier that takes it."""
+        tiering = self._tiering
+        tiering.follow()
+        writable = tiering.writable()
+        if self._late and writable == tiering.all_tiers:
+            self._wanted.extend(self._late)
+            self._late.clear()
+        # What was down or full is tried with a few objects.
+        most = _BATCHES if tiering.is_well() else 1
+        while writable and self._wanted and len(self._batches) < most:
             if not self._spill_next():
                 break
 
@@ -152,7 +178,7 @@ class Spiller:
         blocks, images = arena.item(META_NUM_BLOCKS), arena.item(META_NUM_IMAGES)
         few = arena.item(META_FREE_BLOCKS) * _LOW_SHARE < blocks
         few |= arena.item(META_FREE_IMAGES) * _LOW_SHARE < images
-        if few and not self._wanted:
+        if few and not (self._wanted or self._late):
             tiers = self._tiering.all_tiers
             count = int(find_idle_unstored(arena, _LOOK_UNITS, tiers, self._found))
             self._want(self._units(count))
@@ -264,7 +290,7 @@ class Spiller:
         tiering = self._tiering
         identity = int(tiering.tables.holders[row, HOLDER_ID])
         headers = [tiering.objects.header(*unit[:2]) for unit in units]
-        batch = _Batch(row, identity, headers, tiering.clock())
+        batch = _Batch(row, identity, tiering.tierset(), units, headers, tiering.clock())
         batch.results = [None] * len(units)
         batch.open = len(units)
         self._batches[identity] = batch
@@ -283,10 +309,10 @@ class Spiller:
 
     def _work(self, batch: _Batch, number: int, unit: Unit, tiers: int) -> Callable[[], None]:
         pages = self._tiering.objects.pages(*unit[:2])
-        tierset = self._tiering.tierset()
 
         def work() -> None:
-            batch.results[number] = tierset.store(batch.headers[number], pages, tiers)
+            header = batch.headers[number]
+            batch.results[number] = batch.tierset.store(header, pages, tiers, settle=False)
 
         return work
 
@@ -296,8 +322,27 @@ class Spiller:
             batch.open -= 1
             last = batch.open == 0
         if last:
+            self._settle(batch)
             self._catalogue(batch)
             self._tiering.completed(lambda: self._ended(batch))
+
+    def _settle(self, batch: _Batch) -> None:
+        """Make the names of a lease's objects durable; where they are not, they are not stored."""
+        done = [result for result in batch.results if result is not None]
+        tiers = reduce(or_, (result.tiers for result in done), 0)
+        if not tiers:
+            return
+        identities = [
+            header.identity
+            for header, result in zip(batch.headers, batch.results, strict=True)
+            if result is not None and result.tiers
+        ]
+        settled, faults = batch.tierset.settle(identities, tiers)
+        if settled != tiers:
+            batch.results = [
+                result and replace(result, tiers=result.tiers & settled, faults=faults)
+                for result in batch.results
+            ]
 
     def _catalogue(self, batch: _Batch) -> None:
         stored = [
@@ -305,14 +350,14 @@ class Spiller:
             for header, result in zip(batch.headers, batch.results, strict=True)
             if result is not None and result.tiers
         ]
-        self._tiering.catalogue_objects(stored)
+        self._tiering.catalogue_objects(batch.tierset.schema, stored)
 
     def _ended(self, batch: _Batch) -> None:
         """All objects of a lease are written: log what is stored, and release it."""
         tiering, call = self._tiering, self._tiering.call
         stored = []
         num_bytes, reason = 0, Reason.NONE
-        for header, result in zip(batch.headers, batch.results, strict=True):
+        for unit, header, result in zip(batch.units, batch.headers, batch.results, strict=True):
             key = header.identity.key
             words = np.frombuffer(key, dtype="<i8").tolist()
             self._pending.discard((words[0], words[1], not header.identity.is_checkpoint))
@@ -326,7 +371,12 @@ class Spiller:
             for _, fault in result.faults:
                 self.counts[f"fault_{fault.reason.name.lower()}"] += 1
                 reason = fault.reason
-        self._note_stored(stored)
+            if any(fault.reason in _LATER for _, fault in result.faults):
+                self._late.append(unit)
+        if (
+            batch.tierset.schema == tiering.objects.schema()
+        ):  # else they lie where nobody looks for them
+            self._note_stored(stored)
         payload = zeros(4)
         payload[0], payload[1], payload[2] = batch.identity, len(stored), num_bytes
         payload[3] = int((tiering.clock() - batch.began_s) * 1e6)

@@ -17,9 +17,16 @@ from kvstrata.core.layout import CacheLayout
 from kvstrata.core.quarantine import note
 from kvstrata.core.spilling import note_objects
 from kvstrata.core.stored import tiers_of, walk_stored
-from kvstrata.core.words import CHECKPOINT_TIERS, STORED_TIERS, TIERS_MASK, Arena
+from kvstrata.core.words import (
+    CHECKPOINT_TIERS,
+    STORED_KEY_0,
+    STORED_KEY_1,
+    STORED_TIERS,
+    TIERS_MASK,
+    Arena,
+)
 from kvstrata.tiers.config import TiersConfig
-from kvstrata.tiers.format import Fault, ObjectId
+from kvstrata.tiers.format import Fault, Header, ObjectId, Schema
 from kvstrata.tiers.jobs import WorkerStats
 from kvstrata.tiers.outcomes import Loaded, LoadFailed
 from kvstrata.tiers.tierset import TierSet
@@ -94,6 +101,7 @@ class Tiering:
         layout: its layout.
         config: the tiers.
         call: runs compiled calls.
+        readers: the words of ABIs and mappings for which the log says that objects are stored.
         clock: seconds that never go back.
     """
 
@@ -103,6 +111,7 @@ class Tiering:
         layout: CacheLayout,
         config: TiersConfig,
         call: CoreCaller,
+        readers: bytes = b"",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._manager = manager
@@ -124,6 +133,7 @@ class Tiering:
         self._arrived = threading.Event()
         self._looked_after_s = 0.0
         self._known_namespace = ""
+        self._readers = readers
         self.looked_up: Counter[str] = Counter()
         self.loader = Loader(self)
         self.spiller = Spiller(self)
@@ -142,6 +152,14 @@ class Tiering:
     def readable(self) -> int:
         """A bit for each tier that can be read now."""
         return self.all_tiers if self.is_books_only else self._shelves.readable()
+
+    def writable(self) -> int:
+        """A bit for each tier that can be written to now."""
+        return self.all_tiers if self.is_books_only else self._shelves.writable()
+
+    def is_well(self) -> bool:
+        """Whether no tier is known to have failed since it last answered."""
+        return self.is_books_only or self._shelves.is_well()
 
     def plan(self, request: Request, stored: bool = True) -> Plan:
         """Plan a request anew."""
@@ -169,6 +187,12 @@ class Tiering:
         control = self._manager._admission
         if control is not None and ticket:
             control.recovered(ticket)
+
+    def unhold(self, ticket: int) -> None:
+        """The request that was admitted for a load will not begin on its ticket."""
+        control = self._manager._admission
+        if control is not None and ticket:
+            control.unhold(ticket)
 
     def load_ended(self, identity: int) -> None:
         """The sequence that owned a load's pages ends."""
@@ -204,6 +228,7 @@ class Tiering:
         Raises:
             Deferred: something is on its way; match again.
         """
+        self.follow()
         is_exact = plan.load is not None or plan.source == "suspended"
         if not is_exact and self._learn() | self._found_more(plan):
             plan = self.plan(plan.request)
@@ -211,6 +236,7 @@ class Tiering:
 
     def prefetch(self, request: Request) -> bool:
         """Begin to load what a request will need; whether anything is on its way."""
+        self.follow()
         self._learn()
         plan = self.plan(request)
         if self._found_more(plan, everywhere=True):
@@ -269,6 +295,28 @@ class Tiering:
 
     def _id(self, plan: Plan, index: int, is_checkpoint: bool) -> ObjectId:
         return ObjectId(words_key(*plan.keys[index].tolist()), is_checkpoint)
+
+    def follow(self) -> None:
+        """Forget what is stored for other readers than those of now.
+
+        What is stored is known by key alone, and a key does not tell who can read its pages.
+        """
+        readers = self.objects.readers()
+        if readers == self._readers:
+            return
+        self._readers = readers
+        reason, found = Reason.ABI_MISMATCH, self.tables.stored[1:]
+        found = found[found[:, STORED_TIERS] != 0]
+        self.forget(
+            (
+                ObjectId(words_key(*row[[STORED_KEY_0, STORED_KEY_1]].tolist()), bool(shift)),
+                tiers,
+                reason,
+            )
+            for row in found
+            for shift in (0, CHECKPOINT_TIERS)
+            if (tiers := int(row[STORED_TIERS]) >> shift & TIERS_MASK)
+        )
 
     def _learn(self) -> bool:
         """Read from the catalogue, once, what others or this engine before have stored."""
@@ -357,9 +405,9 @@ class Tiering:
         if not self.is_books_only and len(keys):
             self._shelves.used(self.objects.schema(), keys, with_checkpoint)
 
-    def catalogue_objects(self, stored: Sequence[tuple[Any, int]]) -> None:
+    def catalogue_objects(self, schema: Schema, stored: Sequence[tuple[Header, int]]) -> None:
         """Tell the catalogue of objects just written: (header, tiers); on a worker's thread."""
-        self._shelves.catalogue(stored)
+        self._shelves.catalogue(schema, stored)
 
     # the manager's turns
 
@@ -370,12 +418,7 @@ class Tiering:
 
     def service(self) -> None:
         """Apply what has ended, spill what was sealed, look after loads; at every call."""
-        while True:
-            try:
-                apply = self._done.get_nowait()
-            except queue.Empty:
-                break
-            apply()
+        self._apply()
         self.spiller.look()
         now_s = self.clock()
         if now_s - self._looked_after_s > _LOOK_AFTER_S:
@@ -383,6 +426,15 @@ class Tiering:
             if self.loader.busy:
                 self.loader.look_after()
             self._retain()
+
+    def _apply(self) -> None:
+        """Apply what has ended."""
+        while True:
+            try:
+                apply = self._done.get_nowait()
+            except queue.Empty:
+                return
+            apply()
 
     def _retain(self) -> None:
         """Have the tiers' limits enforced, now and then, as work that stands back behind loads."""
@@ -418,12 +470,16 @@ class Tiering:
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until nothing waits to be spilled or loaded; whether that came."""
-        until_s = self.clock() + timeout_s
+        return self._until(lambda: not self.spiller.num_waiting, timeout_s)
+
+    def _until(self, spilled: Callable[[], bool], timeout_s: float) -> bool:
+        """Go on until enough is spilled and nothing is being loaded; whether that came."""
+        until_s = time.monotonic() + timeout_s
         while True:
             self.service()
-            if not self.spiller.num_waiting and not self.loader.num_in_flight:
+            if spilled() and not self.loader.num_in_flight:
                 return True
-            left_s = until_s - self.clock()
+            left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return False
             self.wait(min(left_s, _LOOK_AFTER_S))
@@ -463,10 +519,11 @@ class Tiering:
         if self._closed:
             return
         self._closed = True
-        self.settle(_CLOSE_S)
+        spiller = self.spiller
+        self._until(lambda: not spiller.num_waiting or spiller.is_held_up, _CLOSE_S)
         self._shelves.retain(self.forget, self._drifted)
         self.stop(_CLOSE_S)
-        self.service()
+        self._apply()
         self.loader.close()
         self.spiller.close()
 

@@ -27,11 +27,19 @@ KEYS = [
     "prompt_tokens",
     "hit_tokens",
     "saved_tokens",
+    "hits",
+    "recomputed_tokens",
     "evictions",
+    "loads",
+    "load_bytes",
+    "stored_bytes",
+    "stored_tokens",
     "events",
     "log_bytes",
     "run_requests",
     "manager_cpu_us_per_request",
+    "stored_bytes_per_token",
+    "recomputed_tokens_per_hit",
 ]
 FIRST = list(range(300))
 SAID = list(range(1000, 1020))
@@ -64,10 +72,18 @@ def test_what_can_be_reckoned_by_hand(
         "prompt_tokens": 300 + 400 + 400 + 100,
         "hit_tokens": 256 + 384,
         "saved_tokens": 256 + 384,
+        "hits": 2,
+        "recomputed_tokens": 0,
         "evictions": 0,
+        "loads": 0,
+        "load_bytes": 0,
+        "stored_bytes": 0,
+        "stored_tokens": 0,
         "events": int(stored[-1]["seqno"][-1]),
         "log_bytes": sum(path.stat().st_size for path in segments),
         "run_requests": 4,
+        "stored_bytes_per_token": None,
+        "recomputed_tokens_per_hit": 0.0,
     }
     assert segments
 

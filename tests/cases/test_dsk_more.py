@@ -96,8 +96,8 @@ def counts_writes(cache: CacheManager) -> Hooked:
     inner = store.inner.put
     store.written = []
 
-    def put(name: str, parts: Any) -> bool:
-        wrote = inner(name, parts)
+    def put(name: str, *arguments: Any) -> bool:
+        wrote = inner(name, *arguments)
         if wrote:
             store.written.append(name)
         return bool(wrote)

@@ -154,11 +154,11 @@ IN_LOADS = (
         complaint="drain_load",
     ),
     Mutation(
-        name="load: the prefix it pins counts as room for what it loads",
+        name="load: what it pins is no room, even where others pin it too",
         file="loading.py",
         old="    blocks = available(arena, True) - idle_blocks_of(arena, plan, ask)\n",
-        new="    blocks = available(arena, True)\n",
-        complaint="core violated",
+        new="    blocks = available(arena, True) - plan.shape[0]\n",
+        complaint="core NoRoom",
     ),
     Mutation(
         name="plan: a checkpoint that is here is reckoned as loaded",

@@ -139,10 +139,6 @@ class TieredHistory(History):
     def release_load(self, rng: Random) -> None:
         self.act(tier_actions.release_load, rng)
 
-    @rule(rng=RANDOM)
-    def register(self, rng: Random) -> None:
-        self.act(tier_actions.register, rng)
-
 
 @pytest.mark.parametrize("name", CASES)
 def test_any_history_is_equal_live_replayed_and_in_the_reference(name: str) -> None:

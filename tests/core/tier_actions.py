@@ -68,8 +68,17 @@ def begin_load(pair: Pair, rng: Random) -> None:
     if rng.random() < 0.2:
         pair.plans.append(plan)
         del pair.plans[:-4]
+    elif plan.reference.blocks and plan.reference.load and rng.random() < 0.06:
+        withdraw(pair, plan.reference.blocks[-1][0])
+        pair.load(plan)
     elif plan.reference.load or rng.random() < 0.05:
         pair.load(plan)
+
+
+def withdraw(pair: Pair, block: int) -> None:
+    """A block that a plan would pin is found to be bad."""
+    group, slot = next(iter(pair.reference.blocks[block].pages.items()))
+    pair.quarantine(group, slot)
 
 
 def end_load(pair: Pair, rng: Random) -> None:
@@ -81,6 +90,8 @@ def end_load(pair: Pair, rng: Random) -> None:
     if load.reference.is_drained:
         pair.end_load(load, 0, False, "LOAD_CANCELLED")
         return
+    if rng.random() < 0.05:
+        register(pair, rng)
     count = len(load.reference.keys)
     good = count if rng.random() < 0.7 else rng.randint(0, count)
     image = load.reference.sequence.image > 0 and rng.random() < 0.8
@@ -101,6 +112,7 @@ def release_load(pair: Pair, rng: Random) -> None:
 
 
 def register(pair: Pair, rng: Random) -> None:
+    """What runs is tainted."""
     pair.register(rng.randrange(len(pair.case.groups)))
 
 
@@ -111,6 +123,5 @@ TIER_WEIGHTS: dict[Callable[[Pair, Random], None], int] = {
     end_load: 20,
     drain_load: 5,
     release_load: 26,
-    register: 1,
 }
 """Beside those of :data:`.actions.WEIGHTS`, where a case has lower tiers."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from transformers import DeepseekV4ForCausalLM
 
 from kvstrata import CacheConfig, CacheManager, LogConfig
+from kvstrata.engines.transformers.calls import Call
 from kvstrata.engines.transformers.engine import Engine, Generation
 from kvstrata.engines.transformers.layout import layout_for_model
 from kvstrata.engines.transformers.stock import CallHistory, replay_stock
@@ -116,8 +117,6 @@ def place_of_part(schema: Schema, group: str) -> tuple[bool, int]:
 
 def uncached(model: DeepseekV4ForCausalLM, prompt: Tokens, new: list[int]) -> torch.Tensor:
     """Logits of new tokens where nothing is ever reused: the prompt in one call, then each."""
-    from kvstrata.engines.transformers.calls import Call
-
     ids = np.concatenate([prompt, np.array(new[:-1], np.int32)])
     calls = [Call(0, len(prompt), len(prompt))]
     calls += [Call(len(prompt) + at, 1, 1) for at in range(len(new) - 1)]

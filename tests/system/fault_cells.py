@@ -84,7 +84,7 @@ class Outcome:
 
 def layout() -> CacheLayout:
     """The layout of the model of the matrix."""
-    return layout_for_model(_model(WEIGHTS))
+    return layout_for_model(model_of(WEIGHTS))
 
 
 @cache
@@ -96,7 +96,7 @@ def run_cell(kind: Kind, fault: str, verify_hits: Verify = "always") -> Outcome:
         fault: name of the fault, or NO_FAULT.
         verify_hits: whether hits are checked.
     """
-    with _one_thread(), _serving(_model(WEIGHTS), TEXT, verify_hits) as stage:
+    with one_thread(), _serving(model_of(WEIGHTS), TEXT, verify_hits) as stage:
         slot = stage.slot_of(kind)
         generation = stage.generation_of_sealed(kind, slot)
         resume_at = stage.plan().resume_at
@@ -107,7 +107,7 @@ def run_cell(kind: Kind, fault: str, verify_hits: Verify = "always") -> Outcome:
             assert not torch.equal(page.bytes, before), "the fault changes nothing in this page"
         planted = stage.manager.stats().last_seqno
         made, fed, calls = stage.serve(SECOND, NEW_TOKENS)
-        stock = _stock_logits(fed.tobytes(), calls)[-NEW_TOKENS:]
+        stock = stock_logits(fed.tobytes(), calls)[-NEW_TOKENS:]
         events = stage.events_after(planted)
         return Outcome(
             damaged=(KINDS[kind].group, slot),
@@ -226,11 +226,11 @@ def _serving(
 @cache
 def _donors(kind: Kind) -> Donors:
     """Copies of the pages that a fault puts in the place of the right one."""
-    with _serving(_model(WEIGHTS), OTHER_TEXT) as stage:
+    with _serving(model_of(WEIGHTS), OTHER_TEXT) as stage:
         other_request = _copy(stage, kind, stage.slot_of(kind))
-    with _serving(_model(OTHER_WEIGHTS), TEXT) as stage:
+    with _serving(model_of(OTHER_WEIGHTS), TEXT) as stage:
         other_version = _copy(stage, kind, stage.slot_of(kind))
-    with _serving(_model(WEIGHTS), TEXT) as stage:
+    with _serving(model_of(WEIGHTS), TEXT) as stage:
         if stage.manager.layout.group(KINDS[kind].group).is_history:
             before = _copy(stage, kind, stage.slot_of(kind, blocks_before=1))
         else:
@@ -260,17 +260,17 @@ def _copy(stage: _Stage, kind: Kind, slot: int) -> Page:
 
 
 @cache
-def _model(seed: int) -> DeepseekV4ForCausalLM:
+def model_of(seed: int) -> DeepseekV4ForCausalLM:
     return build_tiny_model(seed, torch.bfloat16)
 
 
 @cache
-def _stock_logits(fed: bytes, calls: tuple[Call, ...]) -> Tensor:
-    return replay_stock(_model(WEIGHTS), np.frombuffer(fed, np.int32), calls)
+def stock_logits(fed: bytes, calls: tuple[Call, ...]) -> Tensor:
+    return replay_stock(model_of(WEIGHTS), np.frombuffer(fed, np.int32), calls)
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Products of one shape split over threads by load would not be reproducible."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

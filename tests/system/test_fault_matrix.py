@@ -8,19 +8,19 @@ import pytest
 
 from kvstrata import Kind
 from kvstrata.core.events import EventType
-from tools.fault_page import PAGE, cells, published, row
+from tools.fault_page import PAGE, device_cells, published, row
 
 from .fault_cells import NO_FAULT, Outcome, Verdict, layout, run_cell
 from .fault_matrix import KINDS, STRONG, not_applicable
 
 CELLS = [
     pytest.param(kind, fault, id=f"{kind.name}-{fault}")
-    for kind, fault in cells()
+    for kind, fault in device_cells()
     if not not_applicable(kind, fault)
 ]
 ELSEWHERE = [
     pytest.param(kind, fault, id=f"{kind.name}-{fault}")
-    for kind, fault in cells()
+    for kind, fault in device_cells()
     if not_applicable(kind, fault)
 ]
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from kvstrata.core.checksum import checksum_bytes
@@ -48,7 +48,10 @@ class MemoryStore:
         self.calls: list[str] = []
         self.temporaries = 0
 
-    def put(self, name: str, parts: Sequence[Bytes]) -> bool:
+    def settle(self, names: Iterable[str]) -> None:
+        """All that was put is durable."""
+
+    def put(self, name: str, parts: Sequence[Bytes], settle: bool = True) -> bool:
         if name in self.held:
             return False
         self.held[name] = b"".join(parts)

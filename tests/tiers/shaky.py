@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -54,9 +54,12 @@ class Shaky:
         if planned is not None:
             planned()
 
-    def put(self, name: str, parts: Sequence[Bytes]) -> bool:
+    def settle(self, names: Iterable[str]) -> None:
+        self.inner.settle(names)
+
+    def put(self, name: str, parts: Sequence[Bytes], settle: bool = True) -> bool:
         self._call("put")
-        return self.inner.put(name, parts)
+        return self.inner.put(name, parts, settle)
 
     def read(self, name: str, parts: Sequence[Buffer]) -> None:
         self._call("read")

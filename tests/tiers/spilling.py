@@ -124,7 +124,9 @@ def wrong_pages(cache: CacheManager, sequence: RunningSequence, text: int) -> li
                 wrong.append(f"text {text}: {group}, block {index}")
     if plan.checkpoint[0]:
         for group, slot in cache.slots_of_image(plan.checkpoint[0]).items():
-            if not np.array_equal(page_at(cache, group, slot), page_of(text, plan.resume_at, group)):
+            if not np.array_equal(
+                page_at(cache, group, slot), page_of(text, plan.resume_at, group)
+            ):
                 wrong.append(f"text {text}: {group}, checkpoint at {plan.resume_at}")
     return wrong
 

@@ -214,7 +214,9 @@ def test_what_survived_unstored_is_stored_after_the_restart(root: Path) -> None:
     with where.open() as cache:
         assert cache.settle_tiers()
         stored = stored_in(cache.tables)
-        assert len([one for one in stored if not one.is_checkpoint]) == 200 // BLOCK + 1 + 90 // BLOCK
+        assert (
+            len([one for one in stored if not one.is_checkpoint]) == 200 // BLOCK + 1 + 90 // BLOCK
+        )
         assert furthest_stored(0, stored) == 208
         assert furthest_stored(1, stored) == 80
         check_objects(cache, where, stored)
