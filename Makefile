@@ -26,6 +26,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/validation.py
 	$(BIN)/python bench/checksum.py
 	$(BIN)/python bench/event_store.py $(BENCH_ARGS)
+	$(BIN)/python bench/tiers.py $(BENCH_ARGS)
 	$(BIN)/python bench/compare.py $(BENCH_ARGS)
 	$(BIN)/python bench/replays.py $(BENCH_ARGS)
 	$(BIN)/python bench/instructions.py $(BENCH_ARGS)

@@ -16,6 +16,7 @@ Points = dict[str, list[tuple[int, float]]]
 def draw_all(
     peers: Results | None,
     store: Results | None,
+    tiers: Results | None,
     folder: Path,
     flat_points: Callable[[Results], Points],
 ) -> None:
@@ -27,6 +28,8 @@ def draw_all(
         draw_flat(flat_points(peers), folder / "flat.svg")
     if store is not None:
         draw_store(store, folder / "event_store.svg")
+    if tiers is not None:
+        draw_restored(tiers, folder / "tiers.svg")
 
 
 def save(figure: Any, path: Path) -> None:
@@ -77,4 +80,19 @@ def draw_store(store: Results, path: Path) -> None:
     axes.barh(names, rates)
     axes.invert_yaxis()
     axes.set_xlabel("million durable events a second")
+    save(figure, path)
+
+
+def draw_restored(results: Results, path: Path) -> None:
+    """Seconds to have a prompt, by its length: computed, and restored from disk."""
+    points = results["restore"]
+    tokens = [one["tokens"] for one in points]
+    figure, axes = plt.subplots(figsize=(7, 3.5))
+    for key, label in (("computed_wall_s", "computed"), ("restored_wall_s", "restored from disk")):
+        axes.plot(tokens, [one[key] for one in points], marker="o", label=label)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("tokens of the prompt")
+    axes.set_ylabel("seconds")
+    axes.legend()
     save(figure, path)

@@ -13,6 +13,7 @@ from statistics import median
 from markdown import table
 from reasons import reason_for
 from report_store import store_parts
+from report_tiers import tier_parts
 from tables import MEASURES, OURS, VLLM, Results, header, log_cost, microseconds, rows
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -267,6 +268,9 @@ def page() -> str:
         parts += ["\n## Instructions\n", counted(instructions)]
     if store is not None:
         parts += store_parts(store)
+    tiers = load("tiers")
+    if tiers is not None:
+        parts += tier_parts(tiers)
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -284,7 +288,7 @@ def main() -> None:
     from plots import draw_all  # matplotlib, which --check does not need
 
     PAGE.write_text(text)
-    draw_all(load("peers"), load("event_store"), PLOTS, flat_points)
+    draw_all(load("peers"), load("event_store"), load("tiers"), PLOTS, flat_points)
     print(f"written: {PAGE.relative_to(ROOT)}")
 
 

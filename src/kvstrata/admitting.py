@@ -187,8 +187,8 @@ class AdmissionControl:
             del self._waiting[key]
 
     def load_wait_ns(self, request: Request, load_bytes: int) -> int:
-        """How long a request's load would have to wait by itself."""
-        if not self.admission.config.limits_loads:
+        """How long a request's load would have to wait by itself; 0 where it was let in already."""
+        if not self.admission.config.limits_loads or self._held_ticket(request):
             return 0
         need = Need(0, load_bytes, request.tenant.decode("utf-8", "replace"))
         ticket = self._ticket_of(request) or -1

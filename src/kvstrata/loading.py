@@ -37,7 +37,7 @@ from kvstrata.tiers.jobs import Job
 from kvstrata.tiers.outcomes import Loaded, LoadFailed
 
 from .caller import zeros
-from .planning import ask_of
+from .planning import ask_of, keys_of
 from .requests import Plan, Request
 
 if TYPE_CHECKING:
@@ -226,16 +226,15 @@ class Loader:
                 return load
         return None
 
+    def is_loading(self, key: tuple[int, int, bool]) -> bool:
+        """Whether an object is on its way."""
+        load = self._by_key.get(key)
+        return load is not None and load.ended_s is None
+
     def _keys_of(self, plan: Plan) -> list[tuple[int, int, bool]]:
-        load = plan.load
-        if load is None:
+        if plan.load is None:
             return []
-        blocks = plan.keys[load.first : load.first + load.num_blocks].tolist()
-        keys = [(first, second, False) for first, second in blocks]
-        if load.checkpoint_at:
-            at = load.checkpoint_at // self._tiering.layout.block_tokens - 1
-            keys.append((int(plan.keys[at, 0]), int(plan.keys[at, 1]), True))
-        return keys
+        return keys_of(plan.keys, plan.load, self._tiering.layout.block_tokens)
 
     def _start(self, plan: Plan) -> LoadInFlight | None:
         """Admit and begin a load; None where the request had better do without.

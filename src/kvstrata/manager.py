@@ -189,6 +189,7 @@ class CacheManager(Service):
             self, self.layout, self.config.tiers, self._call, self._readers_before
         )
         self._planner.tiers = self._tiering.readable
+        self._planner.is_loading = self._tiering.loader.is_loading
 
     @property
     def ranks(self) -> RankGroup:

@@ -34,7 +34,7 @@ from kvstrata.core.words import META_IMAGE_BYTES, Arena
 
 from .requests import Load, Plan, Request
 
-__all__ = ["Planner", "ask_of", "check_fresh", "partial_key"]
+__all__ = ["Planner", "ask_of", "check_fresh", "keys_of", "partial_key"]
 
 _NOTHING = (0, 0)
 
@@ -63,6 +63,8 @@ class Planner:
         self.ranks: RankGroup = LocalRank() if ranks is None else ranks
         self._wait = wait
         self.tiers = tiers
+        self.is_loading: Callable[[tuple[int, int, bool]], bool] | None = None
+        """Whether an object is being loaded: key, and whether it is a checkpoint."""
 
     def plan(self, request: Request, at: int | None = None, stored: bool = True) -> Plan:
         """Match a request's prefix against the index and choose the cheapest way.
@@ -177,10 +179,16 @@ class Planner:
         loads = {}
         for way, num_bytes in stored_candidates(arena, len(request.tokens), found, rates):
             at = stored * tokens if way.source == "stored" and not found.image_here else 0
-            wait_ns = self._wait_ns(request, num_bytes)
-            loads[way.source] = Load(here, max(way.num_blocks - here, 0), at, num_bytes)
+            loads[way.source] = load = Load(here, max(way.num_blocks - here, 0), at, num_bytes)
+            wait_ns = 0 if self._is_loading(keys, load) else self._wait_ns(request, num_bytes)
             ways.insert(len(ways) - 1, way._replace(cost_ns=way.cost_ns + wait_ns))
         return loads, limit
+
+    def _is_loading(self, keys: npt.NDArray[np.int64], load: Load) -> bool:
+        """Whether any of a load is on its way: who needs it too joins, and is not to be admitted."""
+        if self.is_loading is None:
+            return False
+        return any(self.is_loading(key) for key in keys_of(keys, load, self._layout.block_tokens))
 
     def again(self, plan: Plan) -> Plan:
         """The same request, planned anew after something was withdrawn."""
@@ -347,6 +355,24 @@ def partial_key(request: Request, before: bytes, at: int, block_tokens: int) -> 
     index = at // block_tokens
     extra = (request.extras or {}).get(index, b"")
     return key_words(hash_block(before, request.tokens[index * block_tokens : at], extra))
+
+
+def keys_of(
+    keys: npt.NDArray[np.int64], load: Load, block_tokens: int
+) -> list[tuple[int, int, bool]]:
+    """The objects of a load by key, and whether each is a checkpoint: blocks first.
+
+    Args:
+        keys: int64[n, 2], of the prompt's blocks.
+        load: what is to be loaded.
+        block_tokens: tokens of a block.
+    """
+    blocks = keys[load.first : load.first + load.num_blocks].tolist()
+    found = [(first, second, False) for first, second in blocks]
+    if load.checkpoint_at:
+        first, second = keys[load.checkpoint_at // block_tokens - 1].tolist()
+        found.append((first, second, True))
+    return found
 
 
 def check_fresh(layout: CacheLayout, arena: Arena, plan: Plan) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from kvstrata import AdmissionConfig, CacheManager, Deferred, OutOfPages
 from kvstrata.core.admission_terms import AdmissionStats
+from kvstrata.core.planner import Rates
 from tests.cases.support import asked, check_hit, compute
 from tests.face.tiered import (
     FULL,
@@ -23,6 +24,8 @@ from tests.face.tiered import (
 BLOCKS = 4
 PROMPT = text(("p", BLOCKS * SIZE + 3))
 OUTPUT = 5 * SIZE
+SLOW = Rates(tokens_per_s=100, bytes_per_s=10**9)
+"""A machine that had rather wait for a load than compute."""
 LOADS = AdmissionConfig(max_recoveries=1)
 
 
@@ -101,7 +104,7 @@ def test_a_load_that_goes_on_without_its_owner_is_still_counted(how: str) -> Non
     with corner(FULL) as place:
         other = text(("q", BLOCKS * SIZE + 3))
         stored(place, PROMPT, other)
-        with place.opened(admission=LOADS) as cache:
+        with place.opened(admission=LOADS, rates=SLOW) as cache:
             store, gate = hook(cache), threading.Event()
             store.hooks["read"] = lambda _: gate.wait(10)
             owner, joined, third = asked(PROMPT), asked(PROMPT), asked(other)
