@@ -23,6 +23,7 @@ from kvstrata.tiers.config import TierConfig, TiersConfig
 __all__ = ["NUM_STAGES", "warm"]
 
 _LAYOUT = attention_layout(num_layers=2, sliding_layers=(1,), window=16)
+_PATIENCE_S = 1800.0
 _PROMPT = Request(tokens=np.arange(100, dtype=np.int32), model="warmup")
 
 
@@ -92,7 +93,7 @@ def _explain(cache: CacheManager) -> None:
 
 def _load(cache: CacheManager) -> None:
     """Load what the incarnation before has spilled: its private bytes are gone."""
-    cache.begin_when_ready(_PROMPT).cancel()
+    cache.begin_when_ready(_PROMPT, _PATIENCE_S).cancel()
     find_idle_unstored(cache.arena, 1, 1, np.zeros((1, FOUND_WORDS), dtype=np.int64))
     copy, nothing = cache.arena.copy(), np.zeros(LOAD_WORDS, dtype=np.int64)
     row = len(open_tables(copy).holders) - 1
@@ -102,7 +103,7 @@ def _load(cache: CacheManager) -> None:
 def _crash(cache: CacheManager) -> None:
     """Leave a sequence running and end as a crash would."""
     if cache.config.tiers is not None:
-        cache.settle_tiers()
+        cache.settle_tiers(_PATIENCE_S)
     _run_prompt(cache, _begin(cache))
     cache.flush()
     if cache.log is not None:
@@ -131,7 +132,9 @@ def warm() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="kvstrata-warmup-") as folder:
         tiers = None
         if find_spec("sqlalchemy") and find_spec("obstore") and find_spec("alembic"):
-            tiers = TiersConfig((TierConfig(str(Path(folder) / "tier")),))
+            # Compiling takes minutes, and no load waits for it elsewhere.
+            place = TierConfig(str(Path(folder) / "tier"))
+            tiers = TiersConfig((place,), load_deadline_s=_PATIENCE_S)
         config = CacheConfig(
             budget_bytes=1_000_000,
             max_sequences=4,

@@ -17,6 +17,7 @@ from .words import (
     HOLDER_NUM_IMAGES,
     HOLDER_PARTIAL,
     HOLDER_SEALED,
+    MAX_IMAGES,
     META_FREE_BLOCKS,
     META_FREE_IMAGES,
     META_FREE_LEASE,
@@ -52,6 +53,7 @@ from .words import (
     UNIT_KEY_0,
     UNIT_KEY_1,
     UNIT_NEXT,
+    UNIT_OWNER,
     UNIT_PAGES,
     UNIT_PREV,
     UNIT_REFS,
@@ -161,9 +163,19 @@ def _count_references(
             images[holder[HOLDER_CHECKPOINT]] += 1
         if holder[HOLDER_PARTIAL]:
             blocks[holder[HOLDER_PARTIAL]] += 1
+    images[_images_being_made(t)] += 1
     canonical = t.blocks.rows[1 : len(blocks), UNIT_CANONICAL]
     np.add.at(blocks, canonical[canonical > 0], 1)
     return blocks, images
+
+
+def _images_being_made(t: Tables) -> npt.NDArray[np.int64]:
+    """Images that become checkpoints: their owner's, and none of its private ones."""
+    rows = t.images.rows[: len(t.images.pages)]
+    building = np.flatnonzero(rows[:, UNIT_STATE] == UNIT_BUILDING)
+    private = t.holders[rows[building, UNIT_OWNER], HOLDER_IMAGES : HOLDER_IMAGES + MAX_IMAGES]
+    made: npt.NDArray[np.int64] = building[~np.any(private == building[:, None], axis=1)]
+    return made
 
 
 def _check_units(

@@ -40,6 +40,7 @@ from .words import (
     HOLDER_TAINTED,
     META_FREE_SEQUENCE,
     META_LAST_SEQNO,
+    META_MAX_BLOCKS,
     META_NEXT_HOLDER,
     Arena,
 )
@@ -89,6 +90,8 @@ def begin_load(arena: Arena, ring: Arena, plan: Arena, ask: Arena, load: Arena, 
         return STALE
     row = arena[META_FREE_SEQUENCE]
     images = 1 if load[LOAD_POSITION] != 0 else 0
+    if ask[ASK_NUM_BLOCKS] + load[LOAD_BLOCKS] > arena[META_MAX_BLOCKS]:
+        return NO_ROOM
     blocks = available(arena, True) - idle_blocks_of(arena, plan, ask)
     if row == 0 or blocks < load[LOAD_BLOCKS] or available(arena, False) < images:
         return NO_ROOM

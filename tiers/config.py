@@ -6,9 +6,12 @@ from typing import Final, Literal, get_args
 
 from kvstrata.core.errors import ConfigError
 
-__all__ = ["MAX_TIERS", "CheckpointPolicy", "TierConfig", "TiersConfig"]
+__all__ = ["MAX_TIERS", "SPILL_LEASES", "CheckpointPolicy", "TierConfig", "TiersConfig"]
 
 MAX_TIERS: Final = 8  # a set of tiers is a mask of one byte
+
+SPILL_LEASES: Final = 4
+"""Leases that spills hold at once."""
 
 _SHARED_MEMORY: Final = "/dev/shm/"
 _REMOTE: Final = "s3://"

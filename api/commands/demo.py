@@ -27,10 +27,11 @@ kvstrata demo
 kvstrata demo --dir DIR --json
 
 A tiny model of the DeepSeek-V4 architecture answers questions about texts that come with Python,
-with kvstrata as its cache, in a process of its own. It needs the extra: kvstrata\\[engine].
+with kvstrata as its cache, in a process of its own. It needs extras: kvstrata\\[engine,tiers].
 Exit code 1 if an answer differs from the uncached run in one bit, or if damage is not caught.
 """
 
+_PACKAGES = ("transformers", "sqlalchemy", "alembic", "obstore")
 _MODEL = "transformers.models.deepseek_v4"
 _INTERRUPTED = 130
 
@@ -48,7 +49,7 @@ def run(
     shared_memory_root: SharedMemoryRoot = DEFAULT_SHARED_MEMORY_ROOT,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show reuse, kill the engine, recover, damage pages; check every answer."""
+    """Show reuse, kill the engine, recover, damage pages and files; check every answer."""
     _check_engine()
     directory = _empty(directory)
     try:
@@ -74,14 +75,16 @@ def _play(directory: Path, seed: int, shared_memory_root: Path, screen: Screen) 
 
 
 def _check_engine() -> None:
-    if importlib.util.find_spec("transformers") is None:
-        found = "no transformers"
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        found = f"no {missing[0]}"
     elif importlib.util.find_spec(_MODEL) is None:
         found = "a version of transformers without DeepSeek-V4"
     else:
         return
     raise ConfigError(
-        f"demo: expected the extra 'engine', found {found}; pip install 'kvstrata[engine]'"
+        f"demo: expected the extras 'engine' and 'tiers', found {found}; pip install "
+        "'kvstrata[engine,tiers]'"
     )
 
 

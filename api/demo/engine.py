@@ -23,6 +23,7 @@ from kvstrata import (
 from kvstrata.engines.transformers.engine import Engine
 from kvstrata.engines.transformers.layout import layout_for_model
 from kvstrata.engines.transformers.model import build_tiny_model
+from kvstrata.tiers.config import TierConfig, TiersConfig
 
 from . import messages as m
 
@@ -31,9 +32,11 @@ __all__ = ["run"]
 _BLOCKS = 640
 _IMAGES = 128
 _MAX_SEQUENCES = 4
-_MAX_TOKENS = 2048
+_MAX_TOKENS = 3072
 _RING_EVENTS = 1 << 14
 _SEGMENT_BYTES = 4 << 20
+_WAIT_S = 60.0
+"""For loads and for spills; a slow disk is no error."""
 
 # The bits of the byte that are flipped: those of its high half.
 _FLIPPED_BITS = 0xF0
@@ -80,6 +83,11 @@ class _Server:
                     return find_place(self._manager, request, command.kind)
                 case m.Flip():
                     flip(self._manager, command.place)
+                case m.Match():
+                    plan = self._manager.match(self._request(command.prompt, None))
+                    return m.Matched(plan.resume_at, plan.source)
+                case m.Settle():
+                    return _settle(self._manager)
                 case m.Flush():
                     self._manager.flush()
                 case m.Close():
@@ -129,7 +137,7 @@ class _Server:
         self._steps = []
         self._stop_in_step = command.stop_in_step
         request = self._request(command.prompt, command.max_resume)
-        made = self._running.generate(request, command.num_new_tokens)
+        made = self._running.generate(request, command.num_new_tokens, wait_s=_WAIT_S)
         first_token_ms = made.begin_ms + made.prefill_ms
         return m.Served(
             tokens=np.array(made.tokens, dtype=np.int32),
@@ -164,7 +172,23 @@ def _config(layout: CacheLayout, command: m.Open) -> CacheConfig:
             segment_bytes=_SEGMENT_BYTES,
             shared_memory_root=command.shared_memory_root,
         ),
+        tiers=_tiers(command),
     )
+
+
+def _tiers(command: m.Open) -> TiersConfig | None:
+    if command.tier is None:
+        return None
+    return TiersConfig((TierConfig(str(command.tier), "disk"),), spill=command.spill)
+
+
+def _settle(manager: CacheManager) -> m.Tiered:
+    manager.settle_tiers(_WAIT_S)
+    stats = manager.tier_stats()
+    if stats is None:
+        raise KvstrataError("engine: expected a manager with tiers, found one without")
+    stored = sum(sum(kinds.values()) for kinds in stats.stored.values())
+    return m.Tiered(stored, sum(tier["reads"] for tier in stats.tiers.values()))
 
 
 def find_place(manager: CacheManager, request: Request, kind: Kind) -> m.Place:

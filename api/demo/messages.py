@@ -22,12 +22,16 @@ __all__ = [
     "Flip",
     "Flush",
     "InsideStep",
+    "Match",
+    "Matched",
     "Open",
     "Opened",
     "Place",
     "Serve",
     "Served",
+    "Settle",
     "StepBegun",
+    "Tiered",
     "Tokens",
 ]
 
@@ -43,12 +47,16 @@ class Open:
         directory: the log directory; None for memory of the process and no log.
         shared_memory_root: where ring and pools lie.
         verify_hits: whether the pages of a hit are checksummed.
+        tier: a folder below the device; None for none.
+        spill: when pages are written there.
     """
 
     seed: int
     directory: Path | None
     shared_memory_root: Path
     verify_hits: Literal["always", "never"] = "always"
+    tier: Path | None = None
+    spill: Literal["seal", "never"] = "never"
 
 
 @dataclass(frozen=True)
@@ -134,6 +142,34 @@ class Flip:
     """Flip a byte behind the manager's back; once more restores it."""
 
     place: Place
+
+
+@dataclass(frozen=True)
+class Match:
+    """Ask where a request would resume; nothing is begun."""
+
+    prompt: Tokens = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The answer to :class:`Match`."""
+
+    resume_at: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Settle:
+    """Wait until all that was sealed is stored below the device."""
+
+
+@dataclass(frozen=True)
+class Tiered:
+    """The answer to :class:`Settle`: objects that are stored, and that were read since it opened."""
+
+    stored: int
+    read: int
 
 
 @dataclass(frozen=True)

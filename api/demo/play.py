@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from .dialogue import conversations
+from .disk import disk
 from .process import EngineProcess
 from .report import Report
 from .scenes import control, crash, faults, reuse
@@ -50,6 +51,10 @@ def play(settings: Settings, engine: EngineProcess, screen: Screen) -> Report:
         faulty = faults(stage, talks)
         screen.faults(faulty)
 
+        screen.title("Disk: restarted without its pages, with a folder that has them; then damaged")
+        stored = disk(stage, talks[1])
+        screen.disk(stored)
+
         screen.title("Negative control: the same without checks must not be identical")
         uncontrolled = control(stage)
         screen.control(uncontrolled)
@@ -61,6 +66,7 @@ def play(settings: Settings, engine: EngineProcess, screen: Screen) -> Report:
         requests=requests,
         crash=crashed,
         faults=faulty,
+        disk=stored,
         negative_control=uncontrolled,
         next_commands=settings.next_commands,
     )

@@ -94,6 +94,14 @@ class EngineProcess:
         """Flip a byte behind the manager's back; once more restores it."""
         self._ask(m.Flip(place), m.Done)
 
+    def match(self, prompt: m.Tokens) -> m.Matched:
+        """Where a request would resume."""
+        return self._ask(m.Match(prompt), m.Matched)
+
+    def settle(self) -> m.Tiered:
+        """Wait until all that was sealed is stored below the device."""
+        return self._ask(m.Settle(), m.Tiered)
+
     def flush(self) -> None:
         """Wait until everything it logged is on disk."""
         self._ask(m.Flush(), m.Done)

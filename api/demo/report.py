@@ -10,6 +10,7 @@ __all__ = [
     "FAULT_KINDS",
     "ControlFault",
     "CrashResult",
+    "DiskResult",
     "FaultResult",
     "NegativeControl",
     "Report",
@@ -102,6 +103,33 @@ class FaultResult:
 
 
 @dataclass(frozen=True)
+class DiskResult:
+    """The fifth kind, DISK: pages lost, a prefix resumed from a folder, a byte flipped there.
+
+    Attributes:
+        stored_objects: objects in the folder when the pages were lost.
+        pages_lost: pages whose bytes were gone after the restart.
+        read_objects: objects that ``resumed`` was loaded from.
+        resumed: the request after the restart.
+        object: name of the object in which a byte was flipped.
+        reason: as which the log says it was found; empty if it was not.
+        caught: exactly this object was found, for its checksum, and set aside.
+        would_resume_at: where the next request would have resumed.
+        recomputed: that request.
+    """
+
+    stored_objects: int
+    pages_lost: int
+    read_objects: int
+    resumed: RequestResult
+    object: str
+    reason: str
+    caught: bool
+    would_resume_at: int
+    recomputed: RequestResult
+
+
+@dataclass(frozen=True)
 class ControlFault:
     """A byte flipped where nobody checks; ``identical`` must be false."""
 
@@ -139,6 +167,7 @@ class Report:
         requests: requests before the crash.
         crash: the crash.
         faults: flipped bytes, checks on.
+        disk: the pages lost, then a byte flipped on disk.
         negative_control: flipped bytes, checks off.
         next_commands: what to try next.
     """
@@ -149,12 +178,18 @@ class Report:
     requests: list[RequestResult]
     crash: CrashResult
     faults: list[FaultResult]
+    disk: DiskResult
     negative_control: NegativeControl
     next_commands: list[str]
 
     def failures(self) -> list[str]:
         """What is not as it must be; empty if all is well."""
-        return [*self._wrong_requests(), *self._wrong_faults(), *self._wrong_control()]
+        return [
+            *self._wrong_requests(),
+            *self._wrong_faults(),
+            *self._wrong_disk(),
+            *self._wrong_control(),
+        ]
 
     def _wrong_requests(self) -> list[str]:
         crash = self.crash
@@ -184,6 +219,19 @@ class Report:
         if kinds != FAULT_KINDS:
             found.append(f"faults: expected one of each of {FAULT_KINDS}, found {kinds}")
         return found
+
+    def _wrong_disk(self) -> list[str]:
+        disk = self.disk
+        lower = disk.recomputed.resumed_at < disk.would_resume_at
+        expected = (
+            ("pages lost", disk.pages_lost > 0),
+            ("a prefix resumed from the folder", disk.resumed.resumed_at * disk.read_objects > 0),
+            ("what was resumed identical", disk.resumed.identical),
+            (f"{disk.object} caught", disk.caught),
+            ("what it held recomputed", lower),
+            ("what was recomputed identical", disk.recomputed.identical),
+        )
+        return [f"DISK: expected {what}, found it was not so" for what, holds in expected if not holds]
 
     def _wrong_control(self) -> list[str]:
         control = self.negative_control

@@ -158,7 +158,7 @@ def control(stage: Stage) -> NegativeControl:
     Args:
         stage: its engine closes the cache it has.
     """
-    opening = replace(stage.settings.opening, directory=None, verify_hits="never")
+    opening = replace(stage.settings.opening, directory=None, tier=None, verify_hits="never")
     stage.engine.open(opening)
     prompt = conversations()[0].prompt()
     resume_at = len(system_prompt())

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from ..output import print_facts, print_table
 from .messages import StepBegun
-from .report import CrashResult, FaultResult, NegativeControl, Report, RequestResult
+from .report import CrashResult, DiskResult, FaultResult, NegativeControl, Report, RequestResult
 
 __all__ = ["Bars", "Screen"]
 
@@ -145,6 +145,25 @@ class Screen:
             for fault in found
         ]
         self._table((*header, "identical"), rows)
+
+    def disk(self, found: DiskResult) -> None:
+        """Print what a restart without pages found in the folder, and what became of the damage."""
+        self.say(
+            f"{found.pages_lost:,} pages lost, {found.stored_objects:,} objects in the folder, "
+            f"{found.read_objects:,} of them read for the first request; then a byte is flipped"
+        )
+        self.requests([found.resumed, found.recomputed])
+        header = ("kind", "object", "reason", "would resume", "resumed at", "caught", "identical")
+        row = (
+            "DISK",
+            found.object.rsplit("/", 1)[-1],
+            found.reason,
+            f"{found.would_resume_at:,}",
+            f"{found.recomputed.resumed_at:,}",
+            _word(found.caught),
+            _word(found.recomputed.identical),
+        )
+        self._table(header, [row])
 
     def control(self, found: NegativeControl) -> None:
         """Print how damage shows where nobody checks."""

@@ -38,17 +38,24 @@ class Settings:
     @property
     def opening(self) -> m.Open:
         """How the engine is opened, in each of its lives."""
-        return m.Open(self.seed, self.directory, self.shared_memory_root)
+        return m.Open(self.seed, self.directory, self.shared_memory_root, tier=self.tier)
+
+    @property
+    def tier(self) -> Path:
+        """The folder below the device; nothing is written to it before the scene about it."""
+        return self.directory / "disk"
 
     @property
     def next_commands(self) -> list[str]:
         """What to try on the directory afterwards."""
-        where = shlex.quote(str(self.directory))
+        where, tier = shlex.quote(str(self.directory)), shlex.quote(str(self.tier))
         memory = ""
         if self.shared_memory_root != LogConfig.shared_memory_root:
             memory = f" --shared-memory-root {shlex.quote(str(self.shared_memory_root))}"
         return [
             f"kvstrata events {where} --type VALIDATION_FAILED --type PAGE_QUARANTINED",
+            f"kvstrata events {where} --type OBJECT_FAILED",
+            f"kvstrata tiers check {tier}",
             f"kvstrata recover {where} --dry-run{memory}",
             f"kvstrata fsck {where}",
             f"rm -r {where} && kvstrata clean{memory}",

@@ -89,7 +89,7 @@ class Beginner:
             raise
         if self.admission_control is not None:
             self.admission_control.begun(ticket, sequence.id, len(plan.blocks))
-        self._manager.request_began(plan.request)
+        self._manager.request_began(plan)
         self._report_limit(plan)
         return sequence
 

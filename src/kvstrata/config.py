@@ -14,7 +14,7 @@ from kvstrata.core.words import (
     MAX_IMAGES,
 )
 from kvstrata.eventstore.log.config import LogConfig
-from kvstrata.tiers.config import TiersConfig
+from kvstrata.tiers.config import SPILL_LEASES, TiersConfig
 
 __all__ = ["CacheConfig"]
 
@@ -128,7 +128,7 @@ class CacheConfig:
         params = ArenaParams(
             slots=slots,
             max_sequences=self.max_sequences + loads,
-            max_leases=self.max_leases,
+            max_leases=self.max_leases + (0 if self.tiers is None else SPILL_LEASES),
             max_blocks_per_sequence=blocks,
             images_per_sequence=self.images_per_sequence,
             stored_keys=self._stored_keys(),

@@ -1,10 +1,9 @@
 """Loads from lower tiers: one for all who need it, admitted first, and never waited for in vain."""
 
-import threading
+import logging
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -34,87 +33,30 @@ from kvstrata.core.stored import tiers_of
 from kvstrata.core.words import HOLDER_ID, HOLDER_SEALED, HOLDER_TAINTED, Arena
 from kvstrata.tiers.format import ObjectId
 from kvstrata.tiers.jobs import Job
-from kvstrata.tiers.outcomes import Loaded, LoadFailed
+from kvstrata.tiers.outcomes import Loaded
 
 from .caller import zeros
+from .load_in_flight import LoadInFlight, why_partial
 from .planning import ask_of, keys_of
-from .requests import Plan, Request
+from .requests import Load, Plan, Request
+from .turns import Turns
 
 if TYPE_CHECKING:
     from .tiering import Tiering
 
-__all__ = ["LoadInFlight", "Loader"]
+__all__ = ["Loader"]
 
+_LOG: Final = logging.getLogger("kvstrata.tiers")
 _LEAST_WAIT_S: Final = 0.001
 _MOST_WAIT_S: Final = 0.05
-_TRIES: Final = 3
-"""So many loads may fail a request; then it does without."""
+_TRIES: Final = 24
+"""A request that has failed so often does without."""
+_LOAD_FAILED, _NO_ROOM_NOW = 8, 1
+"""How much it counts that a load did not come whole, that there was no room to begin one."""
 _LEAST_OBSERVED_BYTES: Final = 1 << 20
 """Loads below it tell of the time until a first byte, not of bytes in a second."""
 _KEPT_S: Final = 5.0
 """How long what was loaded stays pinned for those who waited for it."""
-
-
-@dataclass
-class LoadInFlight:
-    """One load, from its admission until those who waited for it have begun.
-
-    Attributes:
-        row: of the sequence that owns its pages.
-        identity: of that sequence.
-        leased: blocks that it pins before those it loads.
-        all_keys: of all objects it loads, and whether each is a checkpoint.
-        keys: int64[n, 2], of the blocks it loads.
-        checkpoint: key of the checkpoint it loads, or None.
-        words: int64[LOAD_WORDS], as the core reads it.
-        num_bytes: to load.
-        ticket: of the request that was admitted for it, 0 for none.
-        began_s: when it began.
-        until_s: when it is given up.
-        waiters: the requests that wait for it.
-        results: one an object, blocks first; None until it came.
-        open: objects that have not come.
-        brought_bytes: came without being read, since there are no bytes.
-        given_up: it is not waited for any more.
-        ended_s: when its pages were sealed; None before.
-        is_ahead: nobody need wait for it: it was prefetched.
-    """
-
-    row: int
-    identity: int
-    leased: int
-    all_keys: list[tuple[int, int, bool]]
-    keys: Arena
-    checkpoint: tuple[int, int] | None
-    words: Arena
-    num_bytes: int
-    ticket: int
-    began_s: float
-    until_s: float
-    waiters: "dict[int, weakref.ref[Request]]" = field(default_factory=dict)
-    results: list[Loaded | LoadFailed | None] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    open: int = 0
-    brought_bytes: int = 0
-    first_bad: int = 1 << 62
-    given_up: bool = False
-    ended_s: float | None = None
-    is_ahead: bool = False
-
-    def waiting(self) -> int:
-        """How many requests still wait."""
-        gone = [number for number, one in self.waiters.items() if one() is None]
-        for number in gone:
-            del self.waiters[number]
-        return len(self.waiters)
-
-
-def _why(load: LoadInFlight) -> int:
-    """Why a load did not come whole, or 0."""
-    for result in load.results:
-        if isinstance(result, LoadFailed):
-            return int(result.fault.reason)
-    return 0
 
 
 class Loader:
@@ -133,6 +75,7 @@ class Loader:
         self._in_flight: dict[int, LoadInFlight] = {}
         self._by_key: dict[tuple[int, int, bool], LoadInFlight] = {}
         self._tries: dict[int, tuple[weakref.ref[Request], int]] = {}
+        self._turns = Turns(tiering.config.max_loads, tiering.clock)
         self.counts: Counter[str] = Counter()
         self.longest_wait_s = 0.0
 
@@ -165,7 +108,7 @@ class Loader:
         plan = self._tiering.plan(request)
         if plan.load is None:
             return plan
-        load = self._loading(plan)
+        load = self._loading(plan.keys, plan.load)
         if load is None:
             load = self._start(plan)
             if load is None:
@@ -184,10 +127,10 @@ class Loader:
         try:
             self.ready(plan)
         except Deferred:
-            load = self._loading(plan)
+            load = self._loading(plan.keys, plan.load)
             if load is not None:
                 load.is_ahead = True
-            return True
+            return load is not None
         return False
 
     def _wait_for(self, load: LoadInFlight) -> Deferred:
@@ -201,6 +144,18 @@ class Loader:
             load.waiting(),
             "load",
         )
+
+    def _without_room(self, request: Request) -> None:
+        """Nothing is free for a load now; with nobody who could free it, do without.
+
+        Raises:
+            Deferred: others run.
+        """
+        self._failed(request, _NO_ROOM_NOW)
+        others = int(np.count_nonzero(self._tiering.tables.holders[:, HOLDER_ID]))
+        if others and not self._goes_without(request):
+            why = f"no room for a load beside {others} others: match again in {_MOST_WAIT_S:g} s"
+            raise Deferred(why, _MOST_WAIT_S, others, "load")
 
     def _goes_without(self, request: Request) -> bool:
         """Whether what a request waited for did not come, time and again."""
@@ -216,25 +171,23 @@ class Loader:
         """A load did not bring what a request waited for."""
         found = self._tries.get(id(request))
         before = found[1] if found is not None and found[0]() is request else 0
-        self._tries[id(request)] = weakref.ref(request), before + count
+        key = id(request)
+        dropped = weakref.ref(request, lambda _: self._tries.pop(key, None))
+        self._tries[key] = dropped, before + count
 
-    def _loading(self, plan: Plan) -> LoadInFlight | None:
-        """A load in flight that brings any of what a plan needs."""
-        for key in self._keys_of(plan):
+    def is_loading(self, keys: Arena, wanted: Load) -> bool:
+        """Whether any of what a request needs, by the keys of its blocks, is on its way."""
+        return self._loading(keys, wanted) is not None
+
+    def _loading(self, keys: Arena, wanted: Load | None) -> LoadInFlight | None:
+        """A load in flight that brings any of what a request needs."""
+        if wanted is None or not self._by_key:
+            return None
+        for key in keys_of(keys, wanted, self._tiering.layout.block_tokens):
             load = self._by_key.get(key)
             if load is not None and load.ended_s is None:
                 return load
         return None
-
-    def is_loading(self, key: tuple[int, int, bool]) -> bool:
-        """Whether an object is on its way."""
-        load = self._by_key.get(key)
-        return load is not None and load.ended_s is None
-
-    def _keys_of(self, plan: Plan) -> list[tuple[int, int, bool]]:
-        if plan.load is None:
-            return []
-        return keys_of(plan.keys, plan.load, self._tiering.layout.block_tokens)
 
     def _start(self, plan: Plan) -> LoadInFlight | None:
         """Admit and begin a load; None where the request had better do without.
@@ -245,6 +198,7 @@ class Loader:
         wanted = plan.load
         if wanted is None:
             return None
+        self._turns.take(plan.request, len(self._in_flight))
         try:
             ticket = self._tiering.admit(plan)
         except AdmissionDenied:
@@ -261,6 +215,7 @@ class Loader:
         if row in (NO_ROOM, STALE):
             self._tiering.give_back(ticket)
             self.counts["no_room"] += 1
+            self._without_room(plan.request)
             return None
         try:
             load = self._begun(plan, row, words, ticket)
@@ -275,7 +230,7 @@ class Loader:
         leased = len(plan.blocks[: plan.load.first]) if plan.load else 0
         while code == MORE:
             code = call.run(take_load, call.arena, call.ring, row, leased, words)
-        keys = self._keys_of(plan)
+        keys = keys_of(plan.keys, plan.load, tiering.layout.block_tokens) if plan.load else []
         now_s = tiering.clock()
         load = LoadInFlight(
             row=row,
@@ -346,8 +301,10 @@ class Loader:
 
         return work
 
-    def _came(self, load: LoadInFlight, number: int, _: Job) -> None:
+    def _came(self, load: LoadInFlight, number: int, job: Job) -> None:
         """One object came, or did not; on a worker's thread."""
+        if job.error is not None:
+            _LOG.error("a load failed unexpectedly: %r", job.error)
         with load.lock:
             if not isinstance(load.results[number], Loaded):
                 load.first_bad = min(load.first_bad, number)
@@ -386,7 +343,7 @@ class Loader:
         words = load.words
         words[[LOAD_GOOD_BLOCKS, LOAD_GOOD_IMAGE]] = good, image
         if not words[LOAD_REASON]:
-            words[LOAD_REASON] = _why(load)
+            words[LOAD_REASON] = why_partial(load)
         history = len(tiering.layout.history_groups)
         work = zeros(len(load.keys), WORK_SUMS + history)
         work[:, WORK_KEY_0 : WORK_KEY_1 + 1] = load.keys
@@ -429,13 +386,14 @@ class Loader:
                 self._tiering.observe(num_bytes, now_s - load.began_s)
         self._tiering.recovered(load.ticket)
         if not whole:
-            self._fail_waiters(load, 1)
+            self._fail_waiters(load, _LOAD_FAILED)
         if load.given_up or not (load.waiting() or load.is_ahead):
             self._release(load)
 
     def began(self, request: Request) -> None:
         """A request that may have waited has begun: it pins what it needs itself."""
         self._tries.pop(id(request), None)
+        self._turns.leave(request)
         for load in list(self._in_flight.values()):
             if load.waiters.pop(id(request), None) is None:
                 continue
@@ -446,6 +404,7 @@ class Loader:
     def withdraw(self, request: Request) -> None:
         """A request will not ask again."""
         self._tries.pop(id(request), None)
+        self._turns.leave(request)
         for load in self._in_flight.values():
             load.waiters.pop(id(request), None)
 

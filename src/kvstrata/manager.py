@@ -405,9 +405,14 @@ class CacheManager(Service):
         Raises:
             StaleLease: the plan's pages changed since; match again.
             OutOfPages: no lease row is free.
-            ConfigError: the plan reuses nothing.
+            ConfigError: the plan reuses nothing, or has to be loaded first.
         """
         self._enter()
+        if plan.load is not None:
+            raise ConfigError(
+                "lease: expected a plan of what is here, found one that loads "
+                f"{plan.load.num_bytes} bytes first; prefetch it, and match again"
+            )
         check_fresh(self.layout, self.arena, plan)
         better = self.judged(plan)
         while better is not None:

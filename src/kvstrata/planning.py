@@ -30,7 +30,7 @@ from kvstrata.core.planner import (
 from kvstrata.core.ranks import LocalRank, RankGroup
 from kvstrata.core.room import STALE
 from kvstrata.core.stored import find_stored_checkpoint, walk_stored
-from kvstrata.core.words import META_IMAGE_BYTES, Arena
+from kvstrata.core.words import META_IMAGE_BYTES, META_MAX_BLOCKS, Arena
 
 from .requests import Load, Plan, Request
 
@@ -63,8 +63,11 @@ class Planner:
         self.ranks: RankGroup = LocalRank() if ranks is None else ranks
         self._wait = wait
         self.tiers = tiers
-        self.is_loading: Callable[[tuple[int, int, bool]], bool] | None = None
-        """Whether an object is being loaded: key, and whether it is a checkpoint."""
+        self.is_loading: Callable[[npt.NDArray[np.int64], Load], bool] | None = None
+        """Whether any of a load is on its way: who needs it too joins, and is not to be admitted.
+
+        Given the keys of the prompt's blocks and the load.
+        """
 
     def plan(self, request: Request, at: int | None = None, stored: bool = True) -> Plan:
         """Match a request's prefix against the index and choose the cheapest way.
@@ -121,7 +124,7 @@ class Planner:
         wait_ns = self._wait_ns(request, arena.item(META_IMAGE_BYTES)) if checkpoint else 0
         ways = candidates(arena, num_tokens, limit, checkpoint, rates, wait_ns)
         loads: dict[str, Load] = {}
-        reach, tiers = here, 0
+        reach, tiers = 0, 0
         if stored and self.tiers is not None and self.ranks.size == 1:
             tiers = self.tiers()
         if tiers:
@@ -165,7 +168,7 @@ class Planner:
             ways.
         """
         arena, tokens = self._arena, self._layout.block_tokens
-        most = (len(request.tokens) - 1) // tokens
+        most = min((len(request.tokens) - 1) // tokens, arena.item(META_MAX_BLOCKS))
         if request.max_resume is not None:
             most = min(most, request.max_resume // tokens)
         limit = int(walk_stored(arena, keys, here, most, tiers))
@@ -180,15 +183,10 @@ class Planner:
         for way, num_bytes in stored_candidates(arena, len(request.tokens), found, rates):
             at = stored * tokens if way.source == "stored" and not found.image_here else 0
             loads[way.source] = load = Load(here, max(way.num_blocks - here, 0), at, num_bytes)
-            wait_ns = 0 if self._is_loading(keys, load) else self._wait_ns(request, num_bytes)
+            joins = self.is_loading is not None and self.is_loading(keys, load)
+            wait_ns = 0 if joins else self._wait_ns(request, num_bytes)
             ways.insert(len(ways) - 1, way._replace(cost_ns=way.cost_ns + wait_ns))
         return loads, limit
-
-    def _is_loading(self, keys: npt.NDArray[np.int64], load: Load) -> bool:
-        """Whether any of a load is on its way: who needs it too joins, and is not to be admitted."""
-        if self.is_loading is None:
-            return False
-        return any(self.is_loading(key) for key in keys_of(keys, load, self._layout.block_tokens))
 
     def again(self, plan: Plan) -> Plan:
         """The same request, planned anew after something was withdrawn."""

@@ -214,10 +214,10 @@ class Service(PageReader):
         """See to what a plan needs of lower tiers; see :meth:`.tiering.Tiering.before`."""
         return plan if self._tiering is None else self._tiering.before(plan)
 
-    def request_began(self, request: Request) -> None:
-        """A request has begun: nothing is kept for it any more."""
+    def request_began(self, plan: Plan) -> None:
+        """A request has begun on a plan: nothing is kept for it any more."""
         if self._tiering is not None:
-            self._tiering.loader.began(request)
+            self._tiering.began(plan)
 
     def request_withdrawn(self, request: Request) -> None:
         """A request will not ask again."""

@@ -29,6 +29,9 @@ _RETAIN_S: Final = 5.0
 _AWAY_S: Final = 10.0
 """How long a catalogue that failed is left alone."""
 
+_MOST_USES: Final = 1024
+"""Prefixes whose use is told to the catalogue at a time; of more, the first that were used."""
+
 Forget = Callable[[list[tuple[ObjectId, int, Reason]]], None]
 """Told of objects that are to go: which, a bit for the tier, why."""
 Drifted = Callable[[ObjectId, int], None]
@@ -57,16 +60,16 @@ class Shelves:
         self._catalogue: Catalogue | None = None
         self._away_until_s = 0.0
         self._retained_s = clock()
-        self._used: list[tuple[Schema, Arena, bool, float]] = []
+        self._used: dict[tuple[bytes, bool], tuple[Schema, Arena, float]] = {}
         self._owner = f"{socket.gethostname()}:{os.getpid()}"
         self.catalogue_errors = 0
         self.trimmed: Counter[str] = Counter()
         url = _catalogue_url(config)
         if not (url or is_empty):
             _expect_no_limits(config)
-        if url and not is_empty:
-            _make_parent(url)
-            self._catalogue = Catalogue.open(url)
+        self._url = "" if is_empty else url
+        self._opening = threading.Lock()
+        self._ask(lambda _: None)
 
     def tierset(self, schema: Schema) -> TierSet:
         """The tiers for objects of a schema."""
@@ -113,8 +116,13 @@ class Shelves:
 
     # the catalogue
 
-    def entries(self, namespace: str, limit: int) -> list[tuple[ObjectId, int, int]]:
-        """What the catalogue knows: (identity, position, tiers), used longest ago first."""
+    def entries(self, namespace: str, limit: int) -> list[tuple[ObjectId, int, int]] | None:
+        """What the catalogue knows: (identity, position, tiers), used longest ago first.
+
+        None where it is away. Without a catalogue nothing is known.
+        """
+        if not self._url:
+            return []
         found: dict[ObjectId, tuple[int, int]] = {}
 
         def read(catalogue: Catalogue) -> None:
@@ -124,7 +132,8 @@ class Shelves:
                     tiers = found.get(identity, (0, 0))[1] | 1 << index
                     found[identity] = entry.position, tiers
 
-        self._ask(read)
+        if not self._ask(read):
+            return None
         items = list(found.items())[:limit]
         return [(identity, position, tiers) for identity, (position, tiers) in reversed(items)]
 
@@ -174,26 +183,42 @@ class Shelves:
             keys: int64[n, 2], of its blocks.
             with_checkpoint: whether the checkpoint at its end is used too.
         """
-        if self._catalogue is not None:
+        if self._url:
+            of = keys[-1].tobytes(), with_checkpoint
             with self._lock:
-                self._used.append((schema, keys.copy(), with_checkpoint, time.time()))
+                known = self._used.pop(of, None)
+                if known is not None or len(self._used) < _MOST_USES:
+                    self._used[of] = schema, keys.copy(), time.time()
 
-    def _ask(self, work: Callable[[Catalogue], None]) -> None:
-        """Do something with the catalogue; where it is away, go on without it."""
-        if self._catalogue is None or self._clock() < self._away_until_s:
-            return
+    def _ask(self, work: Callable[[Catalogue], None]) -> bool:
+        """Do something with the catalogue; where it is away, go on without it.
+
+        Returns:
+            Whether it was done.
+        """
+        if not self._url or self._clock() < self._away_until_s:
+            return False
         try:
-            work(self._catalogue)
+            work(self._opened())
         except StoreError as error:
             self.catalogue_errors += 1
             self._away_until_s = self._clock() + _AWAY_S
             _LOG.warning("the catalogue is left alone for %g s: %s", _AWAY_S, error)
+            return False
+        return True
+
+    def _opened(self) -> Catalogue:
+        with self._opening:
+            if self._catalogue is None:
+                _make_parent(self._url)
+                self._catalogue = Catalogue.open(self._url)
+            return self._catalogue
 
     # limits
 
     def retention_due(self, forget: Forget, drifted: Drifted) -> Callable[[], None] | None:
         """The work of enforcing the tiers' limits, where it is time for it."""
-        if self._catalogue is None or self._clock() - self._retained_s < _RETAIN_S:
+        if not self._url or self._clock() - self._retained_s < _RETAIN_S:
             return None
         self._retained_s = self._clock()
         return partial(self.retain, forget, drifted)
@@ -201,7 +226,7 @@ class Shelves:
     def _tell_uses(self) -> None:
         """Tell the catalogue what was used since the last time."""
         with self._lock:
-            used, self._used = self._used, []
+            used, self._used = self._used, {}
         names = _names_of(used)
 
         def work(catalogue: Catalogue) -> None:
@@ -263,15 +288,17 @@ class Shelves:
         with self._lock:
             if self._set is not None:
                 self._set.close()
+            self._url = ""
             if self._catalogue is not None:
                 self._catalogue.close()
-            self._catalogue = None
 
 
-def _names_of(used: list[tuple[Schema, Arena, bool, float]]) -> dict[float, list[str]]:
+def _names_of(
+    used: dict[tuple[bytes, bool], tuple[Schema, Arena, float]],
+) -> dict[float, list[str]]:
     """Names of objects by their last use, each under the latest alone."""
     latest: dict[str, float] = {}
-    for schema, keys, with_checkpoint, used_s in used:
+    for (_, with_checkpoint), (schema, keys, used_s) in used.items():
         identities = [ObjectId(words_key(*key), False) for key in keys.tolist()]
         if with_checkpoint:
             identities.append(ObjectId(words_key(*keys[-1].tolist()), True))
@@ -322,5 +349,10 @@ def _expect_no_limits(config: TiersConfig) -> None:
 
 
 def _make_parent(url: str) -> None:
-    if url.startswith("sqlite:///"):
-        Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    if not url.startswith("sqlite:///"):
+        return
+    folder = Path(url.removeprefix("sqlite:///")).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"catalogue {url}: expected a folder at {folder}: {error}") from error

@@ -1,5 +1,6 @@
 """Spills: what is sealed is written to lower tiers, under a lease, on worker threads."""
 
+import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -52,6 +53,7 @@ from kvstrata.core.words import (
     UNIT_STATE,
     Arena,
 )
+from kvstrata.tiers.config import SPILL_LEASES
 from kvstrata.tiers.format import Header
 from kvstrata.tiers.jobs import Job
 from kvstrata.tiers.outcomes import Stored
@@ -64,17 +66,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Spiller"]
 
+_LOG: Final = logging.getLogger("kvstrata.tiers")
 SPILLER: Final = 0x7370_696C_6C65_7200  # "spiller"; the owner of its leases
 _BATCH_UNITS: Final = 32
 """Objects written under one lease."""
-_BATCHES: Final = 4
-"""Leases held at once."""
 _LOOK_UNITS: Final = 64
 """Of the units next to be evicted, how many are looked at."""
 _LOOK_BACK_UNITS: Final = 256
 """Of a backlog, how many are looked at in one call."""
-_LATER: Final = frozenset({Reason.TIER_DOWN, Reason.STORE_FULL, Reason.STORE_TIMEOUT})
+_TRIED: Final = frozenset({Reason.STORE_FAILED, Reason.STORE_TIMEOUT})
+_LATER: Final = _TRIED | {Reason.TIER_DOWN, Reason.STORE_FULL}
 """Why a tier did not take an object that it may take when it is well again."""
+_TRIES: Final = 3
+"""So often is an object tried that a tier does not take, the times apart when it is not asked."""
 _LOW_SHARE: Final = 8
 """Units are spilled ahead of their eviction when fewer than one in so many is free."""
 
@@ -115,6 +119,7 @@ class Spiller:
         self._wanted: deque[Unit] = deque()
         self._late: deque[Unit] = deque(maxlen=tiering.config.max_queued_spills)
         """What some tier could not take; it is spilled again when all tiers are well."""
+        self._tries: Counter[Unit] = Counter()
         self._backlog: deque[Unit] = deque()
         """What may have to be spilled and is not known event by event."""
         self._pending: set[tuple[int, int, bool]] = set()
@@ -151,13 +156,13 @@ class Spiller:
     def _spill(self) -> None:
         """Hand on what is wanted, as far as there is a tier that takes it."""
         tiering = self._tiering
-        tiering.follow()
+        tiering.discovery.follow()
         writable = tiering.writable()
         if self._late and writable == tiering.all_tiers:
             self._wanted.extend(self._late)
             self._late.clear()
         # What was down or full is tried with a few objects.
-        most = _BATCHES if tiering.is_well() else 1
+        most = SPILL_LEASES if tiering.is_well() else 1
         while writable and self._wanted and len(self._batches) < most:
             if not self._spill_next():
                 break
@@ -316,8 +321,10 @@ class Spiller:
 
         return work
 
-    def _wrote(self, batch: _Batch, _: Job) -> None:
+    def _wrote(self, batch: _Batch, job: Job) -> None:
         """One object is written, or not; on a worker's thread."""
+        if job.error is not None:
+            _LOG.error("a spill failed unexpectedly: %r", job.error)
         with batch.lock:
             batch.open -= 1
             last = batch.open == 0
@@ -371,8 +378,7 @@ class Spiller:
             for _, fault in result.faults:
                 self.counts[f"fault_{fault.reason.name.lower()}"] += 1
                 reason = fault.reason
-            if any(fault.reason in _LATER for _, fault in result.faults):
-                self._late.append(unit)
+            self._put_off(unit, {fault.reason for _, fault in result.faults})
         if (
             batch.tierset.schema == tiering.objects.schema()
         ):  # else they lie where nobody looks for them
@@ -384,6 +390,15 @@ class Spiller:
         del self._batches[batch.identity]
         code = call.run(release_grant, call.arena, call.ring, batch.row, batch.identity)
         call.drain_limbo(code)
+
+    def _put_off(self, unit: Unit, reasons: set[Reason]) -> None:
+        """Spill a unit again later, where a tier did not take it now and may then."""
+        if reasons & _TRIED:
+            self._tries[unit] += 1
+        if reasons & _LATER and self._tries[unit] < _TRIES:
+            self._late.append(unit)
+        else:
+            del self._tries[unit]
 
     def _note_stored(self, stored: list[tuple[Header, int]]) -> None:
         self._tiering.note_stored(

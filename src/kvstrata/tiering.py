@@ -3,7 +3,6 @@
 import queue
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -16,11 +15,9 @@ from kvstrata.core.keys import key_words, words_key
 from kvstrata.core.layout import CacheLayout
 from kvstrata.core.quarantine import note
 from kvstrata.core.spilling import note_objects
-from kvstrata.core.stored import tiers_of, walk_stored
+from kvstrata.core.stored import tiers_of
 from kvstrata.core.words import (
     CHECKPOINT_TIERS,
-    STORED_KEY_0,
-    STORED_KEY_1,
     STORED_TIERS,
     TIERS_MASK,
     Arena,
@@ -33,6 +30,7 @@ from kvstrata.tiers.tierset import TierSet
 from kvstrata.tiers.workers import Workers
 
 from .caller import CoreCaller, zeros
+from .discovering import Discovery
 from .loading import Loader
 from .objects import Objects
 from .requests import Plan, Request
@@ -51,8 +49,6 @@ _TIER_SHIFT: Final = 24
 """Of the tier in an event's third word."""
 _NOTES: Final = 64
 """Objects told of in one call."""
-_PROBED: Final = 128
-"""Keys asked for at once in the tiers, where the first of them was found there."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +128,7 @@ class Tiering:
         self._done: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._arrived = threading.Event()
         self._looked_after_s = 0.0
-        self._known_namespace = ""
-        self._readers = readers
-        self.looked_up: Counter[str] = Counter()
+        self.discovery = Discovery(self, self._shelves, readers)
         self.loader = Loader(self)
         self.spiller = Spiller(self)
         self._closed = self._stopped = False
@@ -228,112 +222,26 @@ class Tiering:
         Raises:
             Deferred: something is on its way; match again.
         """
-        self.follow()
+        self.discovery.follow()
         is_exact = plan.load is not None or plan.source == "suspended"
-        if not is_exact and self._learn() | self._found_more(plan):
+        found = self.discovery
+        if not is_exact and found.learn() | found.find_more(plan):
             plan = self.plan(plan.request)
         return self.loader.ready(plan) if plan.load is not None else plan
 
+    def began(self, plan: Plan) -> None:
+        """A request has begun: what it reuses is in use below the device too."""
+        self.loader.began(plan.request)
+        self.used(plan.keys[: len(plan.blocks)], plan.checkpoint[0] != 0)
+
     def prefetch(self, request: Request) -> bool:
         """Begin to load what a request will need; whether anything is on its way."""
-        self.follow()
-        self._learn()
+        self.discovery.follow()
+        self.discovery.learn()
         plan = self.plan(request)
-        if self._found_more(plan, everywhere=True):
+        if self.discovery.find_more(plan, everywhere=True):
             plan = self.plan(request)
         return plan.load is not None and self.loader.prefetch(plan)
-
-    def _found_more(self, plan: Plan, everywhere: bool = False) -> bool:
-        """Whether the tiers hold more of a prefix than this manager knew; learn it.
-
-        Folders are asked for the next block alone, which costs one system call; only where it is
-        there is more asked.
-        """
-        tokens = self.layout.block_tokens
-        last = (plan.prompt_tokens - 1) // tokens
-        if plan.request.max_resume is not None:
-            last = min(last, plan.request.max_resume // tokens)
-        if self.is_books_only or last <= 0:
-            return False
-        reused = plan.reused_tokens // tokens
-        first = int(walk_stored(self.arena, plan.keys, reused, last, self.all_tiers))
-        if first >= last:
-            return self._found_checkpoint(plan, last)
-        ids = [self._id(plan, index, False) for index in range(first, min(first + _PROBED, last))]
-        if not (everywhere or self._shelves.has(self.objects.schema(), ids[0])):
-            return False
-        tierset = self.tierset()
-        masks = tierset.find(ids)
-        length = masks.index(0) if 0 in masks else len(masks)
-        found = [
-            (ids[index], (first + index + 1) * tokens, masks[index]) for index in range(length)
-        ]
-        if self.layout.state_groups and length:
-            images = [self._id(plan, first + index, True) for index in range(length)]
-            for index, mask in enumerate(tierset.find(images)):
-                if mask:
-                    found.append((images[index], (first + index + 1) * tokens, mask))
-        self.looked_up["asked"] += len(ids)
-        self.looked_up["found"] += len(found)
-        self.note_stored(found)
-        return bool(found)
-
-    def _found_checkpoint(self, plan: Plan, last: int) -> bool:
-        """Whether a folder holds a checkpoint at the end of a prefix that is known; learn it."""
-        position = last * self.layout.block_tokens
-        if not self.layout.state_groups or plan.resume_at >= position:
-            return False
-        identity = self._id(plan, last - 1, True)
-        if tiers_of(self.arena, True, *key_words(identity.key)):
-            return False
-        if not self._shelves.has(self.objects.schema(), identity):
-            return False
-        (mask,) = self.tierset().find([identity])
-        if mask:
-            self.note_stored([(identity, position, mask)])
-        return bool(mask)
-
-    def _id(self, plan: Plan, index: int, is_checkpoint: bool) -> ObjectId:
-        return ObjectId(words_key(*plan.keys[index].tolist()), is_checkpoint)
-
-    def follow(self) -> None:
-        """Forget what is stored for other readers than those of now.
-
-        What is stored is known by key alone, and a key does not tell who can read its pages.
-        """
-        readers = self.objects.readers()
-        if readers == self._readers:
-            return
-        self._readers = readers
-        reason, found = Reason.ABI_MISMATCH, self.tables.stored[1:]
-        found = found[found[:, STORED_TIERS] != 0]
-        self.forget(
-            (
-                ObjectId(words_key(*row[[STORED_KEY_0, STORED_KEY_1]].tolist()), bool(shift)),
-                tiers,
-                reason,
-            )
-            for row in found
-            for shift in (0, CHECKPOINT_TIERS)
-            if (tiers := int(row[STORED_TIERS]) >> shift & TIERS_MASK)
-        )
-
-    def _learn(self) -> bool:
-        """Read from the catalogue, once, what others or this engine before have stored."""
-        if self.is_books_only:
-            return False
-        namespace = self.objects.schema().namespace
-        if namespace == self._known_namespace:
-            return False
-        self._known_namespace = namespace
-        known = self._shelves.entries(namespace, self.config.objects)
-        new = [one for one in known if self._is_new(one[0], one[2])]
-        self.note_stored(new)
-        return bool(new)
-
-    def _is_new(self, identity: ObjectId, tiers: int) -> bool:
-        known = int(tiers_of(self.arena, identity.is_checkpoint, *key_words(identity.key)))
-        return tiers & ~known != 0
 
     # what is stored
 
@@ -381,6 +289,8 @@ class Tiering:
         """Log what was wrong with an object, forget where it is not, learn where it is now."""
         identity = ObjectId(words_key(*key), is_checkpoint)
         for tier, fault in result.faults:
+            if fault.reason is Reason.LOAD_CANCELLED:
+                continue  # nothing was wrong with it
             payload = zeros(4)
             payload[:2] = key
             both = np.array([fault.expected & 2**64 - 1, fault.found & 2**64 - 1], dtype=np.uint64)
@@ -506,7 +416,7 @@ class Tiering:
             longest_load_s=self.loader.longest_wait_s,
             spills=dict(self.spiller.counts),
             spills_waiting=self.spiller.num_waiting,
-            looked_up=dict(self.looked_up),
+            looked_up=dict(self.discovery.looked_up),
             trimmed=dict(self._shelves.trimmed),
             catalogue_errors=self._shelves.catalogue_errors,
         )

@@ -111,6 +111,23 @@ def test_every_kind_of_page_is_checked(played: Played) -> None:
 
 
 @pytest.mark.slow
+def test_what_is_on_disk_is_resumed_from_and_checked(
+    played: Played, shared: tuple[Path, Path]
+) -> None:
+    disk = played.report["disk"]
+    resumed, recomputed = disk["resumed"], disk["recomputed"]
+    assert disk["pages_lost"] > 0
+    assert disk["stored_objects"] > disk["read_objects"] >= resumed["resumed_at"] // 16
+    assert resumed["resumed_at"] > resumed["prompt_tokens"] / 2
+    assert disk["reason"] == "CHECKSUM_MISMATCH"
+    assert disk["caught"] is True
+    assert 0 < recomputed["resumed_at"] < disk["would_resume_at"]
+    assert resumed["identical"] is recomputed["identical"] is True
+    (aside,) = (shared[0] / "disk" / "quarantine").iterdir()
+    assert aside.name.endswith(disk["object"].replace("/", "."))
+
+
+@pytest.mark.slow
 def test_without_checks_the_comparison_fails(played: Played) -> None:
     control = played.report["negative_control"]
     assert control["verify_hits"] == "never"
@@ -123,13 +140,14 @@ def test_without_checks_the_comparison_fails(played: Played) -> None:
 def test_what_it_names_to_try_next_works(played: Played, kvstrata: CommandLine) -> None:
     commands = [shlex.split(command) for command in played.report["next_commands"]]
     tried = [arguments for program, *arguments in commands if program == "kvstrata"]
-    assert [name for name, *_ in tried] == ["events", "recover", "fsck"]
+    assert [name for name, *_ in tried] == ["events", "events", "tiers", "recover", "fsck"]
     for arguments in tried:
         outcome = kvstrata(*arguments)
         assert outcome.code == 0, outcome
         assert outcome.out
     failed = kvstrata(*tried[0], "--json").lines
     assert len(failed) == 2 * len(FAULT_KINDS)
+    assert len(kvstrata(*tried[1], "--json").lines) == 1
 
 
 def heed_interrupts() -> None:
@@ -178,14 +196,15 @@ def test_a_used_directory_is_refused(kvstrata: CommandLine, tmp_path: Path) -> N
         assert "expected an empty or absent directory" in kvstrata.refuses("demo", "--dir", place)
 
 
-def test_without_the_extra_it_says_what_to_install() -> None:
-    code = "import sys; sys.modules['transformers'] = None; " + COMMAND[2]
+@pytest.mark.parametrize("package", ["transformers", "sqlalchemy"])
+def test_without_the_extra_it_says_what_to_install(package: str) -> None:
+    code = f"import sys; sys.modules['{package}'] = None; " + COMMAND[2]
     found = subprocess.run(
         [sys.executable, "-c", code, "demo"], capture_output=True, text=True, check=False
     )
     assert found.returncode == 2
     assert found.stdout == ""
-    assert "pip install 'kvstrata[engine]'" in found.stderr
+    assert f"found no {package}; pip install 'kvstrata[engine,tiers]'" in found.stderr
     assert found.stderr.count("\n") == 1
 
 

@@ -13,6 +13,7 @@ from kvstrata.api.demo.report import (
     FAULT_KINDS,
     ControlFault,
     CrashResult,
+    DiskResult,
     FaultResult,
     NegativeControl,
     Report,
@@ -32,7 +33,19 @@ FAULTS = [
 CONTROL = NegativeControl(
     "never", False, True, [ControlFault(kind, "group", 7, False) for kind in FAULT_KINDS]
 )
-GOOD = Report(Path("log"), Path("shm"), 0, [REQUEST], CRASH, FAULTS, CONTROL, ["kvstrata fsck log"])
+RECOMPUTED = replace(REQUEST, resumed_at=608)
+DISK = DiskResult(90, 70, 40, REQUEST, "a/b.block", "CHECKSUM_MISMATCH", True, 624, RECOMPUTED)
+GOOD = Report(
+    directory=Path("log"),
+    shared_memory_root=Path("shm"),
+    seed=0,
+    requests=[REQUEST],
+    crash=CRASH,
+    faults=FAULTS,
+    disk=DISK,
+    negative_control=CONTROL,
+    next_commands=["kvstrata fsck log"],
+)
 BAD_REQUEST = replace(REQUEST, identical=False)
 BAD = {
     "request": replace(GOOD, requests=[REQUEST, BAD_REQUEST]),
@@ -46,6 +59,15 @@ BAD = {
     "not caught": replace(GOOD, faults=[replace(FAULTS[0], caught=False), *FAULTS[1:]]),
     "not recomputed": replace(GOOD, faults=[*FAULTS[:3], replace(FAULTS[3], identical=False)]),
     "a kind left out": replace(GOOD, faults=FAULTS[:3]),
+    "no pages lost": replace(GOOD, disk=replace(DISK, pages_lost=0)),
+    "nothing read": replace(GOOD, disk=replace(DISK, read_objects=0)),
+    "nothing resumed": replace(GOOD, disk=replace(DISK, resumed=replace(REQUEST, resumed_at=0))),
+    "resumed wrongly": replace(GOOD, disk=replace(DISK, resumed=BAD_REQUEST)),
+    "object not caught": replace(GOOD, disk=replace(DISK, caught=False)),
+    "object not recomputed": replace(GOOD, disk=replace(DISK, recomputed=REQUEST)),
+    "recomputed wrongly": replace(
+        GOOD, disk=replace(DISK, recomputed=replace(RECOMPUTED, identical=False))
+    ),
     "control identical": replace(GOOD, negative_control=replace(CONTROL, identical=True)),
     "control without faults": replace(GOOD, negative_control=replace(CONTROL, faults=[])),
     "control broken": replace(GOOD, negative_control=replace(CONTROL, unharmed_identical=False)),
@@ -78,10 +100,18 @@ def test_people_see_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     screen.requests([REQUEST, BAD_REQUEST])
     screen.crash(CRASH)
     screen.faults(FAULTS)
+    screen.disk(DISK)
     screen.control(CONTROL)
     screen.end(BAD["not caught"])
     out = capsys.readouterr().out
-    for expected in ("resumed at", "no", "lost, crashed", "CHECKSUM_MISMATCH", "kvstrata fsck log"):
+    for expected in (
+        "resumed at",
+        "no",
+        "lost, crashed",
+        "CHECKSUM_MISMATCH",
+        "b.block",
+        "kvstrata fsck log",
+    ):
         assert expected in out
     assert "COMPRESSED, group page 7: expected caught" in out
     assert "Not as it must be" in out

@@ -31,6 +31,7 @@ from tests.face.tiered import (
     tiering_of,
     told,
     until,
+    use_bucket,
 )
 
 PREFIX = text(("p", 3 * 16 + 1))
@@ -132,12 +133,7 @@ def rank_process(place: Corner, rank: int, start: Any) -> None:
 
 def use_backend(place: Corner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bucket is a slow folder; P's first block lies there, and nowhere else."""
-
-    def open_store(url: str, timeout_s: float, retries: int) -> Any:
-        is_bucket = url.startswith("s3:")
-        return Backend(place.root / "bucket") if is_bucket else LocalStore(Path(url))
-
-    monkeypatch.setattr("kvstrata.tiers.tierset.open_store", open_store)
+    use_bucket(place, monkeypatch, Backend)
     stored(place, PREFIX[: 16 + 1], **rank_config(place))
     for path in (*place.files("node"), place.root / "reads"):
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Cases DSK further: keys of many processes, one key in two batches, a killed engine, part blocks."""
+"""Cases DSK further: keys of processes, a key in two batches, a killed engine, part blocks."""
 
 import os
 import signal
@@ -76,8 +76,7 @@ def test_dsk_05_keys_do_not_depend_on_the_process() -> None:
 def objects_below(tier: Path) -> dict[str, bytes]:
     folder = tier / "objects"
     return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*.block"))
+        str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.block"))
     }
 
 
@@ -243,6 +242,6 @@ def changed_pages(before: dict[str, bytes], after: dict[str, bytes]) -> list[tup
     found = []
     for name, data in before.items():
         size = FULL.group(name).page_bytes
-        old, new = (np.frombuffer(one, dtype=np.uint8).reshape(-1, size) for one in (data, after[name]))
-        found += [(name, int(slot)) for slot in np.flatnonzero((old != new).any(axis=1))]
+        both = np.frombuffer(data + after[name], dtype=np.uint8).reshape(2, -1, size)
+        found += [(name, int(slot)) for slot in np.flatnonzero((both[0] != both[1]).any(axis=1))]
     return found

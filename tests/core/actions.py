@@ -138,8 +138,6 @@ def cancel(pair: Pair, rng: Random) -> None:
 def lease(pair: Pair, rng: Random) -> None:
     """Pin a prefix; a plan that reuses nothing is refused."""
     plan = open_plan(pair, rng)
-    if plan.reference.load and plan.reference.pins_nothing:
-        return  # granted by the manager: see ``test_load_histories``
     if not plan.reference.pins_nothing or rng.random() < 0.1:
         pair.lease(plan)
 

@@ -126,8 +126,8 @@ CASES = {
             tokens_per_s=10**9,
             bytes_per_s=16 * 10**9,
         ),
-        # lower tiers of which so little is remembered that some is always forgotten; to load a block
-        # costs less than to compute it
+        # lower tiers of which so little is remembered that some is always forgotten; a block is
+        # loaded sooner than it is computed
         Case("stored", ("c1",), 4, 1, 40, 0, max_sequences=8, stored_keys=12),
         Case(
             "loads",

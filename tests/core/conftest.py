@@ -17,3 +17,15 @@ def replay() -> Pair:
 def plain() -> Pair:
     """A layout without state groups: blocks of 4 tokens."""
     return Pair(CASES["plain"], Live(CASES["plain"]))
+
+
+@pytest.fixture
+def loads() -> Pair:
+    """A layout with state groups and lower tiers: blocks of 4 tokens, 20 stored keys."""
+    return Pair(CASES["loads"], Live(CASES["loads"]))
+
+
+@pytest.fixture
+def stored() -> Pair:
+    """A layout without state groups, with lower tiers: blocks of 4 tokens, 12 stored keys."""
+    return Pair(CASES["stored"], Live(CASES["stored"]))

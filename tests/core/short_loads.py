@@ -8,11 +8,19 @@ from kvstrata.core.ring import RING_FLAG_UNLOGGED, RING_FLAGS, new_ring
 from kvstrata.core.room import MORE
 
 from ..reference import keys
+from .cases import CASES, LONG_LOADS
+from .live import Live
 from .observe import observe
 from .pair import Both, Pair, Prompt
 from .subjects import replay
 
 TEXT = tuple(number * 7 % 5 for number in range(700))
+
+
+def open_pair(name: str) -> Pair:
+    """A pair of a case by its name; ``long`` is that of loads which are cut."""
+    case = LONG_LOADS if name == "long" else CASES[name]
+    return Pair(case, Live(case))
 
 
 def prompt(num_tokens: int, **fields: int) -> Prompt:
@@ -34,7 +42,9 @@ def tell(
     """Blocks of the text from one on, and the checkpoints behind so many blocks, are stored."""
     size = pair.case.block_tokens
     chain = keys.chain(pair.subject.seed("one"), TEXT, size, {})
-    objects = [(chain[index], False, tiers, (index + 1) * size) for index in range(first, num_blocks)]
+    objects = [
+        (chain[index], False, tiers, (index + 1) * size) for index in range(first, num_blocks)
+    ]
     objects += [(chain[end - 1], True, tiers, end * size) for end in checkpoints]
     for at in range(0, len(objects), 40):
         pair.tell(kind, objects[at : at + 40])

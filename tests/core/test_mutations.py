@@ -13,8 +13,10 @@ from .mutations import IN_A_WALK, IN_LOADS, IN_SHORT_HISTORIES, Mutation
 WALK = ["-m", "tests.core.walk", "7", "400", "index"]
 PYTEST = ["-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"]
 SHORT_HISTORIES = [*PYTEST, "tests/core/test_resuming.py", "tests/core/test_forking.py"]
-LOADS = [*PYTEST, "tests/core/test_load_histories.py", "--deselect"]
-LOADS += ["tests/core/test_load_histories.py::test_calls_of_a_load_are_cut_at_a_quarter_of_the_ring"]
+LOADS = [
+    *(*PYTEST, "tests/core/test_load_histories.py", "tests/core/test_stored_histories.py"),
+    *("-k", "not cut"),
+]
 INTERPRETED = {"NUMBA_DISABLE_JIT": "1"}
 MUTATIONS = IN_A_WALK + IN_SHORT_HISTORIES + IN_LOADS
 

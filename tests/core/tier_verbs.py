@@ -4,9 +4,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..reference.model import ReferenceCache
     from .cases import Case
     from .pair import Both
-    from ..reference.model import ReferenceCache
 
 Object = tuple[bytes, bool, int, int]
 """Key, whether a checkpoint, tiers that hold it now, position."""

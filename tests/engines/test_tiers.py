@@ -15,6 +15,7 @@ from kvstrata.engines.transformers.layout import layout_for_model
 from kvstrata.tiers.checking import check_object
 from kvstrata.tiers.local import LocalStore
 from kvstrata.tiers.remote import RemoteStore
+from tests.eventstore.support import shared_corner
 from tests.tiers.support import BUCKET, S3Server, s3_environment, s3_server
 
 from .helpers import request, same, tiny_model, tokens
@@ -31,9 +32,16 @@ from .tiered import (
     uncached,
 )
 
-PROMPT = 150
+PROMPT, ANSWER = 150, 8
 FP32 = tiny_model(torch.float32)
 GROUPS = [group.name for group in layout_for_model(FP32).groups]
+
+
+@pytest.fixture
+def corner() -> Iterator[Path]:
+    """Memory, where syncs cost nothing; the first test is on a disk."""
+    with shared_corner() as corner:
+        yield corner
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +56,16 @@ def test_a_restart_resumes_from_disk(
 ) -> None:
     talk = Talk(model, tokens(PROMPT, seed=6))
     with tiered_engine(model, tmp_path) as engine:
-        assert talk.answer(engine, 20).resumed_at == 0
-        assert talk.answer(engine, 10, tokens(20, seed=8)).resumed_at == 160
+        assert talk.answer(engine, ANSWER).resumed_at == 0
+        assert talk.answer(engine, ANSWER, tokens(20, seed=8)).resumed_at == 144
         written = tier_stats(engine)
     with tiered_engine(model, tmp_path, second_log) as engine:
-        made = talk.answer(engine, 12, tokens(30, seed=9))
-        assert made.resumed_at == (PROMPT + 20 + 20 + 10 - 1) // BLOCK * BLOCK
+        made = talk.answer(engine, ANSWER, tokens(30, seed=9))
+        assert made.resumed_at == (PROMPT + ANSWER + 20 + ANSWER - 1) // BLOCK * BLOCK
         stats = tier_stats(engine)
         assert stats.loads == {"begun": 1, "whole": 1}
         assert stats.tiers["disk"]["reads"] == made.resumed_at // BLOCK + 1
-        again = talk.answer(engine, 5)
+        again = talk.answer(engine, 3)
         assert again.resumed_at > made.resumed_at
         assert tier_stats(engine).loads["begun"] == 1, "what was loaded stays"
     assert written.tiers["disk"]["reads"] == 0
@@ -66,15 +74,15 @@ def test_a_restart_resumes_from_disk(
     }
 
 
-def test_every_position_of_a_prompt(model: DeepseekV4ForCausalLM, tmp_path: Path) -> None:
+def test_every_position_of_a_prompt(model: DeepseekV4ForCausalLM, corner: Path) -> None:
     """Each checkpoint on disk is resumed from by a manager that has nothing else."""
     prompt = tokens(PROMPT, seed=5)
     stock = StockModel(model)
-    with tiered_engine(model, tmp_path, checkpoints="full") as engine:
+    with tiered_engine(model, corner, checkpoints="full") as engine:
         engine.generate(request(prompt), 1)
     stock.feed(prompt.tolist(), [BLOCK] * (PROMPT // BLOCK) + [PROMPT % BLOCK])
     for position in range(BLOCK, PROMPT, BLOCK):
-        with tiered_engine(model, tmp_path, f"at {position}") as engine:
+        with tiered_engine(model, corner, f"at {position}") as engine:
             wanted = request(prompt, max_resume=position)
             sequence = engine.manager.begin_when_ready(wanted, WAIT_S)
             assert sequence.position == position
@@ -86,14 +94,14 @@ def test_every_position_of_a_prompt(model: DeepseekV4ForCausalLM, tmp_path: Path
 
 
 @pytest.mark.parametrize("more", [1, 20])
-def test_without_checkpoints_on_disk_a_window_is_replayed(tmp_path: Path, more: int) -> None:
+def test_without_checkpoints_on_disk_a_window_is_replayed(corner: Path, more: int) -> None:
     prompt = tokens(PROMPT, seed=4)
-    with tiered_engine(FP32, tmp_path, checkpoints="none") as engine:
-        engine.generate(request(prompt), 12)
+    with tiered_engine(FP32, corner, checkpoints="none") as engine:
+        engine.generate(request(prompt), ANSWER)
         replayed = engine.manager.layout.replay_tokens
     longer = np.concatenate([prompt, tokens(more, seed=3)])
-    with tiered_engine(FP32, tmp_path, "another", checkpoints="none") as engine:
-        made = engine.generate(request(longer), 12, wait_s=WAIT_S)
+    with tiered_engine(FP32, corner, "another", checkpoints="none") as engine:
+        made = engine.generate(request(longer), ANSWER, wait_s=WAIT_S)
         stored = tier_stats(engine).stored["disk"]
         assert stored["checkpoints"] == 0
         whole = PROMPT // BLOCK * BLOCK
@@ -106,48 +114,48 @@ def test_without_checkpoints_on_disk_a_window_is_replayed(tmp_path: Path, more: 
 
 @pytest.mark.parametrize("has_catalogue", [True, False], ids=["catalogue", "prefetch"])
 def test_from_a_bucket(
-    tmp_path: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch, has_catalogue: bool
+    corner: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch, has_catalogue: bool
 ) -> None:
     """On another node: what it knows of the bucket is in the catalogue, or found by prefetch."""
     for name, value in s3_environment(server.endpoint).items():
         monkeypatch.setenv(name, value)
     place = f"s3://{BUCKET}/{uuid.uuid4().hex}"
-    catalogue = f"sqlite:///{tmp_path / 'catalogue'}" if has_catalogue else ""
+    catalogue = f"sqlite:///{corner / 'catalogue'}" if has_catalogue else ""
     talk = Talk(FP32, tokens(PROMPT, seed=6))
-    with tiered_engine(FP32, tmp_path, "one", place, catalogue=catalogue) as engine:
-        talk.answer(engine, 20)
+    with tiered_engine(FP32, corner, "one", place, catalogue=catalogue) as engine:
+        talk.answer(engine, ANSWER)
     assert len(list(RemoteStore(place).objects())) > PROMPT // BLOCK
-    with tiered_engine(FP32, tmp_path, "two", place, catalogue=catalogue) as engine:
+    with tiered_engine(FP32, corner, "two", place, catalogue=catalogue) as engine:
         if not has_catalogue:
             assert engine.manager.prefetch(request(talk.said))
-        made = talk.answer(engine, 12, tokens(10, seed=9))
-        assert made.resumed_at == (PROMPT + 20 - 1) // BLOCK * BLOCK
+        made = talk.answer(engine, ANSWER, tokens(10, seed=9))
+        assert made.resumed_at == (PROMPT + ANSWER - 1) // BLOCK * BLOCK
         assert tier_stats(engine).tiers["remote"]["reads"] == made.resumed_at // BLOCK + 1
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_damaged_object_is_set_aside_and_computed_again(tmp_path: Path, group: str) -> None:
+def test_a_damaged_object_is_set_aside_and_computed_again(corner: Path, group: str) -> None:
     talk = Talk(FP32, tokens(PROMPT, seed=6))
-    with tiered_engine(FP32, tmp_path, checkpoints="full") as engine:
-        talk.answer(engine, 20)
+    with tiered_engine(FP32, corner, checkpoints="full") as engine:
+        talk.answer(engine, ANSWER)
         schema = schema_of(engine)
     is_checkpoint, offset = place_of_part(schema, group)
-    would_be = (PROMPT + 20 - 1) // BLOCK * BLOCK
+    would_be = (PROMPT + ANSWER - 1) // BLOCK * BLOCK
     position = would_be if is_checkpoint else 3 * BLOCK
     name = schema.object_name(identity_at(talk.said, position, is_checkpoint))
-    path = tmp_path / "disk" / "objects" / name
+    path = corner / "disk" / "objects" / name
     data = bytearray(path.read_bytes())
     data[offset] ^= 1
     path.write_bytes(data)
-    with tiered_engine(FP32, tmp_path, "another", checkpoints="full") as engine:
-        made = talk.answer(engine, 12, tokens(30, seed=9))
+    with tiered_engine(FP32, corner, "another", checkpoints="full") as engine:
+        made = talk.answer(engine, ANSWER, tokens(30, seed=9))
         assert made.resumed_at == (would_be if is_checkpoint else position) - BLOCK
         stats = tier_stats(engine).tiers["disk"]
         assert stats["faults"] == {"CHECKSUM_MISMATCH": 1}
         assert stats["set_aside"] == 1
         assert engine.manager.stats().validation_failures["0/checksum_mismatch/disk"] == 1
-    assert len(list((tmp_path / "disk" / "quarantine").iterdir())) == 1
-    store = LocalStore(tmp_path / "disk")
+    assert len(list((corner / "disk" / "quarantine").iterdir())) == 1
+    store = LocalStore(corner / "disk")
     written_again = {one.name for one in store.objects()}
     assert name in written_again, "what was computed again is stored again"
     assert all(check_object(store, one) is None for one in store.objects())

@@ -17,9 +17,9 @@ from kvstrata.engines.transformers.calls import Call
 from kvstrata.engines.transformers.engine import Engine, Generation
 from kvstrata.engines.transformers.layout import layout_for_model
 from kvstrata.engines.transformers.stock import CallHistory, replay_stock
+from kvstrata.tiering import TieringStats
 from kvstrata.tiers.config import TierConfig, TiersConfig
 from kvstrata.tiers.format import ObjectId, Schema
-from kvstrata.tiering import TieringStats
 
 from .helpers import request, same
 
@@ -68,7 +68,9 @@ class Talk:
         self.said = said
         self._history = CallHistory()
 
-    def answer(self, engine: Engine, num_tokens: int = 10, more: Tokens | None = None) -> Generation:
+    def answer(
+        self, engine: Engine, num_tokens: int = 10, more: Tokens | None = None
+    ) -> Generation:
         """Say more and have it answered.
 
         Mutates: what was said.

@@ -1,9 +1,7 @@
 """Whatever is wrong with a stored object: never a wrong byte, always a reason, and life goes on."""
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +9,10 @@ import pytest
 from kvstrata import CacheManager
 from kvstrata.core.events import EventType, Reason
 from kvstrata.core.words import META_REPLAY_TOKENS
-from kvstrata.tiers.format import Header, ObjectId, Schema, encode
+from kvstrata.tiers.local_files import Files
 from kvstrata.tiers.store import StoreFault
-from tests.cases.support import check_hit, compute, opened, prefill, readable
+from tests.cases.support import asked, check_hit, compute, opened, prefill, readable
+from tests.face.damaged_objects import FAULTS, Fault, another_key, cut
 from tests.face.tiered import (
     LAYOUT,
     SIZE,
@@ -38,95 +37,6 @@ BAD = 8
 """The object that is damaged is the eighth block's, or the checkpoint's."""
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A damage, what is to be told of it, and whether the object is set aside."""
-
-    damage: Callable[[Path, Schema], None]
-    reason: str
-    is_aside: bool = True
-
-
-def cut(length: int) -> Callable[[Path, Schema], None]:
-    return lambda path, _: os.truncate(path, length)
-
-
-def edited(change: Callable[[bytes], bytes]) -> Callable[[Path, Schema], None]:
-    return lambda path, _: put(path, change(path.read_bytes()))
-
-
-def put(path: Path, data: bytes) -> None:
-    path.unlink()
-    path.write_bytes(data)
-
-
-def another_key(path: Path, _: Schema) -> None:
-    others = [one for one in path.parent.parent.rglob(f"*{path.suffix}") if one != path]
-    put(path, others[0].read_bytes() if others else b"")
-
-
-def written_with(**changes: object) -> Callable[[Path, Schema], None]:
-    """As an engine with another schema would have written it, under this name."""
-
-    def damage(path: Path, schema: Schema) -> None:
-        put(path, forged(path, schema, replace(schema, **changes)))  # type: ignore[arg-type]
-
-    return damage
-
-
-def with_part(**changes: object) -> Callable[[Path, Schema], None]:
-    """The same with another first group."""
-
-    def damage(path: Path, schema: Schema) -> None:
-        kind = "checkpoints" if path.suffix == ".checkpoint" else "blocks"
-        first, *rest = getattr(schema, kind)
-        other = replace(schema, **{kind: (replace(first, **changes), *rest)})
-        put(path, forged(path, schema, other))
-
-    return damage
-
-
-def forged(path: Path, mine: Schema, other: Schema) -> bytes:
-    """An object of the same pages whose header says another schema; all its checks agree."""
-    identity = ObjectId(bytes.fromhex(path.stem), path.suffix == ".checkpoint")
-    sizes = [part.page_bytes for part in other.parts(identity.is_checkpoint)]
-    pages = path.read_bytes()[mine.header_bytes(identity.is_checkpoint) : -16]
-    sums = tuple(range(len(sizes)))
-    first, last = encode(other, Header(identity, bytes(16), 64, sums))
-    return first + pages.ljust(sum(sizes), b"\0")[: sum(sizes)] + last
-
-
-def a_folder(path: Path, _: Schema) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-FAULTS = {
-    "empty": Fault(cut(0), "OBJECT_TRUNCATED"),
-    "one byte": Fault(cut(1), "OBJECT_TRUNCATED"),
-    "cut inside the header": Fault(cut(100), "OBJECT_TRUNCATED"),
-    "cut inside a page": Fault(edited(lambda data: data[: len(data) // 2 + 60]), "OBJECT_TRUNCATED"),
-    "a byte short": Fault(edited(lambda data: data[:-1]), "OBJECT_TRUNCATED"),
-    "a byte more": Fault(edited(lambda data: data + b"\0"), "OBJECT_TOO_LONG"),
-    "twice": Fault(edited(lambda data: data + data), "OBJECT_TOO_LONG"),
-    "zeros": Fault(edited(lambda data: bytes(len(data))), "OBJECT_HEADER"),
-    "zeros from the header on": Fault(
-        edited(lambda data: data[:384].ljust(len(data), b"\0")), "OBJECT_TRAILER"
-    ),
-    "zeros in a page": Fault(
-        edited(lambda data: data[:-80] + bytes(64) + data[-16:]), "CHECKSUM_MISMATCH"
-    ),
-    "zeros at its end": Fault(edited(lambda data: data[:-16] + bytes(16)), "OBJECT_TRAILER"),
-    "another layout": Fault(written_with(layout=b"another layout!!"), "OBJECT_LAYOUT"),
-    "another dtype": Fault(with_part(abi=b"float8, not bf16"), "ABI_MISMATCH"),
-    "another mapping": Fault(with_part(version=7), "COMPRESSOR_VERSION"),
-    "another kind": Fault(with_part(kind="INDEXER"), "OBJECT_LAYOUT"),
-    "a folder": Fault(a_folder, "OBJECT_NOT_A_FILE"),
-    "a link to nowhere": Fault(
-        lambda path, _: (path.unlink(), path.symlink_to("nowhere"))[0], "OBJECT_NOT_A_FILE"
-    ),
-    "gone": Fault(lambda path, _: path.unlink(), "OBJECT_MISSING", is_aside=False),
-}
 each_kind = pytest.mark.parametrize("kind", ["block", "checkpoint"])
 
 
@@ -135,7 +45,10 @@ def damaged(kind: str) -> Iterator[tuple[Corner, Path]]:
     """A stored prompt, whose pages are lost; and the file that is to be damaged."""
     with corner() as place:
         stored(place, PROMPT)
-        assert (len(place.files(suffix=".block")), len(place.files(suffix=".checkpoint"))) == (BLOCKS, 1)
+        assert (len(place.files(suffix=".block")), len(place.files(suffix=".checkpoint"))) == (
+            BLOCKS,
+            1,
+        )
         yield place, place.file_of(PROMPT, BAD if kind == "block" else BLOCKS, kind)
 
 
@@ -212,21 +125,16 @@ def test_another_keys_object_under_its_name(kind: str) -> None:
 
 @each_kind
 @pytest.mark.parametrize(
-    ("reason", "is_outage"),
-    [
-        (Reason.OBJECT_FORBIDDEN, False),
-        (Reason.OBJECT_UNREADABLE, False),
-        (Reason.OBJECT_MISSING, False),
-    ],
+    "reason", [Reason.OBJECT_FORBIDDEN, Reason.OBJECT_UNREADABLE, Reason.OBJECT_MISSING]
 )
-def test_a_store_that_does_not_give_one_object(reason: Reason, is_outage: bool, kind: str) -> None:
+def test_a_store_that_does_not_give_one_object(reason: Reason, kind: str) -> None:
     """It is forgotten, left where it lies, and the request does without."""
     with damaged(kind) as (place, path), place.opened() as cache:
         name = str(path.relative_to(place.root / "disk" / "objects"))
 
         def refuse(asked_for: str) -> None:
             if asked_for == name:
-                raise StoreFault(reason, f"{name}: refused", is_outage)
+                raise StoreFault(reason, f"{name}: refused")
 
         hook(cache).hooks["read"] = refuse
         check_served(cache, kind)
@@ -238,7 +146,6 @@ def test_a_store_that_does_not_give_one_object(reason: Reason, is_outage: bool, 
 def test_no_permission_is_told_apart() -> None:
     """EACCES of the machine itself, which root never meets."""
     with damaged("block") as (place, path), place.opened() as cache:
-        from kvstrata.tiers.local_files import Files
 
         class Locked(Files):
             def open(self, found: Path, *flags: int) -> int:
@@ -254,8 +161,6 @@ def test_no_permission_is_told_apart() -> None:
 def test_deleted_between_match_and_load() -> None:
     """The plan says it is stored; when it is begun all of it has gone."""
     with damaged("block") as (place, path), place.opened() as cache:
-        from tests.cases.support import asked
-
         plan = cache.match(asked(PROMPT))
         assert (plan.source, plan.resume_at) == ("stored", BLOCKS * SIZE)
         for one in place.files():

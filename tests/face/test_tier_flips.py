@@ -8,7 +8,6 @@ import pytest
 
 from kvstrata.core.events import EventType, Reason
 from kvstrata.tiers.format import Schema
-from kvstrata.tiers.store import StoreFault
 from tests.cases.support import layout_of
 from tests.face.tiered import (
     Clock,
@@ -61,10 +60,7 @@ def test_a_bit_flipped_at_every_byte(kind: str) -> None:
                 path.write_bytes(data)
                 assert peek(cache, PROMPT) == 0
                 assert not path.exists()
-            told_of = [
-                Reason(reason).name
-                for reason in failures(cache)
-            ]
+            told_of = [Reason(reason).name for reason in failures(cache)]
             wanted = [expected_reason(schema, kind == "checkpoint", byte) for byte in places]
             assert told_of == wanted
             assert set(wanted) == {"OBJECT_HEADER", "CHECKSUM_MISMATCH", "OBJECT_TRAILER"}
@@ -128,18 +124,3 @@ def test_a_disk_that_fills_up_while_it_is_written(monkeypatch: pytest.MonkeyPatc
         assert not tier_of(cache).stats().full
         assert len(place.files()) == 5 * 3, "what had to wait for room is lost"
         cache.check_integrity()
-    with corner(TINY) as place, pytest.raises(StoreFault):  # the injection is what it says
-        store = place.store()
-        store._files = Full()
-        store.put(next(iter(named(place))), [b"x" * 64, b"y"])
-
-
-def named(place: Corner) -> list[str]:
-    with place.opened() as cache:
-        served(cache, PROMPT)
-        settled(cache)
-        paths = place.files()
-    names = [str(path.relative_to(place.root / "disk" / "objects")) for path in paths]
-    for path in paths:
-        path.unlink()
-    return names

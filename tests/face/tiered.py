@@ -3,10 +3,8 @@
 import shutil
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +22,7 @@ from kvstrata.tiers.local import LocalStore
 from kvstrata.tiers.tier import Tier
 from tests.cases.support import Tokens, asked, check_hit, compute, layout_of, text
 
+from .injected import Clock, Hooked
 from .support import check_sums
 
 SIZE = 16
@@ -32,50 +31,6 @@ LAYOUT = layout_of(SIZE, windows={"swa": 16}, ratios={"full": 1, "c4": 4})
 FULL = layout_of(SIZE)
 """No state group: every whole block is a resume point."""
 Pools = Literal["private", "shared"] | None
-
-
-class Clock:
-    """Moves when it is told to."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def set(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Managers opened from here on have it for their tiers, outages and limits."""
-        monkeypatch.setattr("kvstrata.tiering.Tiering", partial(Tiering, clock=self))
-
-
-class Hooked:
-    """A store that tells hooks of its calls before they are made; what they raise, it raises.
-
-    Attributes:
-        calls: (method, name of the object), in order.
-        hooks: by method, called with the object's name.
-    """
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-        self.calls: list[tuple[str, str]] = []
-        self.hooks: dict[str, Callable[[str], object]] = {}
-
-    def count(self, method: str) -> int:
-        return Counter(method for method, _ in list(self.calls))[method]
-
-    def __getattr__(self, method: str) -> Any:
-        found = getattr(self.inner, method)
-        if method not in ("put", "read", "size", "delete", "set_aside", "claim", "head_bytes"):
-            return found
-
-        def call(name: str, *arguments: Any) -> Any:
-            self.calls.append((method, name))
-            if method in self.hooks:
-                self.hooks[method](name)
-            return found(name, *arguments)
-
-        return call
 
 
 class Corner:
@@ -144,6 +99,18 @@ class Corner:
         key = asked(tokens).keys(self.layout.block_tokens)[blocks - 1].tobytes().hex()
         (found,) = [path for path in self.files() if path.name == f"{key}.{kind}"]
         return found
+
+
+def use_bucket(
+    place: Corner, monkeypatch: pytest.MonkeyPatch, made: Callable[[Path], Any] = LocalStore
+) -> TierConfig:
+    """A tier that is asked over a net: what lies in this bucket lies in a folder instead."""
+
+    def open_store(url: str, timeout_s: float, retries: int) -> Any:
+        return made(place.root / "bucket") if url.startswith("s3:") else LocalStore(Path(url))
+
+    monkeypatch.setattr("kvstrata.tiers.tierset.open_store", open_store)
+    return TierConfig("s3://bucket/objects", name="remote")
 
 
 @contextmanager
@@ -266,4 +233,5 @@ __all__ = [
     "tiering_of",
     "told",
     "until",
+    "use_bucket",
 ]

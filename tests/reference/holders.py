@@ -156,7 +156,7 @@ class Holders(Matching):
         )
 
     def lease(self, plan: Plan) -> Lease:
-        if plan.pins_nothing:
+        if plan.pins_nothing or plan.load is not None:
             raise Misuse
         self.check_plan(plan)
         if not self.free_leases:

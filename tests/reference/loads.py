@@ -55,9 +55,7 @@ class Loads(Forking):
             self.pin_plan(plan, sequence.number, row)
         if image:
             self.tables.make_room(self.images, 1)
-            sequence.image = self.reserve_image(
-                sequence, "CHECKPOINT", place=wanted.checkpoint_at
-            )
+            sequence.image = self.reserve_image(sequence, "CHECKPOINT", place=wanted.checkpoint_at)
             self.tables.move_all(self.images, sequence.image, "PAGE_LOADING")
         for _ in range(wanted.num_blocks):
             self.tables.make_room(self.blocks, 1)

@@ -53,7 +53,8 @@ class Matching:
             most = min(most, max_resume // size)
         limit = reach = min(found, most)
         tiers = self.readable if with_tiers else 0
-        while reach < most and self.stored.tiers_of(chain[reach], False) & tiers:
+        longest = self.sizes.max_blocks_per_sequence
+        while reach < min(most, longest) and self.stored.tiers_of(chain[reach], False) & tiers:
             reach += 1
         cold = Plan(
             tokens=tokens,

@@ -64,9 +64,9 @@ class Where:
     def shared(self) -> Path:
         return self.root / "shared"
 
-    def config(self, **tiers: Any) -> CacheConfig:
+    def config(self, tiers: tuple[TierConfig, ...] = (), **fields: Any) -> CacheConfig:
         """Pools for two or three texts, and a machine that had rather load than compute."""
-        config = TiersConfig((TierConfig(str(self.tier), "disk"),), workers=2, **tiers)
+        config = TiersConfig(tiers or (TierConfig(str(self.tier), "disk"),), workers=2, **fields)
         return CacheConfig(
             slots=dict.fromkeys(HISTORY, 49) | dict.fromkeys(STATES, 21),
             max_sequences=4,
@@ -82,9 +82,10 @@ class Where:
             tiers=config,
         )
 
-    def open(self, **tiers: Any) -> CacheManager:
+    def open(self, tiers: tuple[TierConfig, ...] = (), **fields: Any) -> CacheManager:
+        """Open a manager, above one folder where no tiers are given."""
         self.shared.mkdir(exist_ok=True, parents=True)
-        return CacheManager.open(LAYOUT, self.config(**tiers), self.log, self.pools)
+        return CacheManager.open(LAYOUT, self.config(tiers, **fields), self.log, self.pools)
 
 
 def request(text: int, length: int = TEXT_TOKENS, **fields: Any) -> Request:
@@ -149,9 +150,12 @@ def _step(cache: CacheManager, sequence: RunningSequence, text: int, end: int) -
     step.commit(tokens=TEXTS[text][start:end])
 
 
-def serve(cache: CacheManager, text: int, length: int, num_output: int) -> int:
+def serve(
+    cache: CacheManager, text: int, length: int, num_output: int, max_resume: int | None = None
+) -> int:
     """Serve one request, whose answer is how its text goes on; where it resumed."""
-    sequence = cache.begin_when_ready(request(text, length), WAIT_S)
+    wanted = request(text, length, max_resume=max_resume)
+    sequence = cache.begin_when_ready(wanted, WAIT_S)
     wrong = wrong_pages(cache, sequence, text)
     assert not wrong, wrong
     try:
