@@ -17,13 +17,12 @@ from kvstrata.tiers.store import StoredObject
 
 from . import messages as m
 from .dialogue import Conversation
+from .places import FLIPPED_BITS
 from .report import DiskResult
 from .screen import Bars
 from .stage import Answer, Stage
 
 __all__ = ["disk"]
-
-_FLIPPED_BITS = 0xF0
 
 
 def disk(stage: Stage, talk: Conversation) -> DiskResult:
@@ -121,7 +120,7 @@ def _flip(store: LocalStore, stored: StoredObject) -> None:
         file.seek(page.offset + page.num_bytes // 2)
         (byte,) = file.read(1)
         file.seek(-1, 1)
-        file.write(bytes([byte ^ _FLIPPED_BITS]))
+        file.write(bytes([byte ^ FLIPPED_BITS]))
 
 
 def _reasons(directory: Path) -> list[tuple[str, str]]:

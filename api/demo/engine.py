@@ -14,8 +14,6 @@ from kvstrata import (
     CacheConfig,
     CacheLayout,
     CacheManager,
-    GroupSpec,
-    Kind,
     KvstrataError,
     LogConfig,
     Request,
@@ -26,6 +24,7 @@ from kvstrata.engines.transformers.model import build_tiny_model
 from kvstrata.tiers.config import TierConfig, TiersConfig
 
 from . import messages as m
+from .places import find_place, flip
 
 __all__ = ["run"]
 
@@ -37,9 +36,6 @@ _RING_EVENTS = 1 << 14
 _SEGMENT_BYTES = 4 << 20
 _WAIT_S = 60.0
 """For loads and for spills; a slow disk is no error."""
-
-# The bits of the byte that are flipped: those of its high half.
-_FLIPPED_BITS = 0xF0
 
 
 def run(connection: Connection) -> None:
@@ -189,68 +185,6 @@ def _settle(manager: CacheManager) -> m.Tiered:
         raise KvstrataError("engine: expected a manager with tiers, found one without")
     stored = sum(sum(kinds.values()) for kinds in stats.stored.values())
     return m.Tiered(stored, sum(tier["reads"] for tier in stats.tiers.values()))
-
-
-def find_place(manager: CacheManager, request: Request, kind: Kind) -> m.Place:
-    """Find a byte that a request would reuse: in its last block, or in its checkpoint.
-
-    Args:
-        manager: has pools.
-        request: a request that resumes above 0.
-        kind: COMPRESSED, INDEXER, SWA or TAIL.
-
-    Returns:
-        A byte of a row that the first step after the resume point reads.
-
-    Raises:
-        KvstrataError: the request would reuse nothing.
-    """
-    plan = manager.match(request)
-    if not plan.resume_at:
-        raise KvstrataError("expected a request that reuses pages, found one that reuses nothing")
-    group = _group_of(manager.layout, kind)
-    if group.is_history:
-        block = int(plan.blocks[-1, 0])
-        page = int(manager.tables.blocks.pages[block, manager.layout.group_id(group.name)])
-    else:
-        page = manager.slots_of_image(plan.checkpoint[0])[group.name]
-    component, rows_before = {
-        Kind.COMPRESSED: ("entry", group.rows),
-        Kind.INDEXER: ("key", group.rows),
-        Kind.SWA: ("kv", plan.resume_at),
-        Kind.TAIL: ("overlap_kv", plan.resume_at // group.ratio),
-    }[kind]
-    pools = _pools(manager)
-    view = pools.view(group.name, component)
-    # In the first layer, since what changes in the last one alone is soon out of the window.
-    row = view[page, 0, (rows_before - 1) % view.shape[2]].flatten()
-    first = row.data_ptr() - pools.storage(group.name)[page].data_ptr()
-    # The byte of a number that holds sign and exponent is its last, numbers being little-endian.
-    offset = first + row.element_size() - 1
-    return m.Place(kind, group.name, page, offset, plan.resume_at)
-
-
-def flip(manager: CacheManager, place: m.Place) -> None:
-    """Flip bits of one byte of a page, as a stray write would.
-
-    Mutates: the pool.
-    """
-    _pools(manager).storage(place.group)[place.page, place.offset] ^= _FLIPPED_BITS
-
-
-def _group_of(layout: CacheLayout, kind: Kind) -> GroupSpec:
-    """The group of a kind whose every page is read: no index selects among its entries."""
-    indexed = {group.ratio for group in layout.groups if group.kind is Kind.INDEXER}
-    groups = [group for group in layout.groups if group.kind is kind]
-    if kind is Kind.COMPRESSED:
-        groups.sort(key=lambda group: group.ratio in indexed)
-    if kind is Kind.TAIL:
-        groups.sort(key=lambda group: not group.overlap)
-    return groups[0]
-
-
-def _pools(manager: CacheManager) -> Any:
-    return manager.pools
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ class Settle:
 
 @dataclass(frozen=True)
 class Tiered:
-    """The answer to :class:`Settle`: objects that are stored, and that were read since it opened."""
+    """The answer to :class:`Settle`: objects stored, and those read since the manager opened."""
 
     stored: int
     read: int

@@ -231,7 +231,9 @@ class Report:
             ("what it held recomputed", lower),
             ("what was recomputed identical", disk.recomputed.identical),
         )
-        return [f"DISK: expected {what}, found it was not so" for what, holds in expected if not holds]
+        return [
+            f"DISK: expected {what}, found it was not so" for what, holds in expected if not holds
+        ]
 
     def _wrong_control(self) -> list[str]:
         control = self.negative_control

@@ -122,6 +122,7 @@ class Discovery:
             for shift in (0, CHECKPOINT_TIERS)
             if (tiers := int(row[STORED_TIERS]) >> shift & TIERS_MASK)
         )
+        self._tiering.spiller.look_back()  # what nobody could read may be what is read now
 
     def learn(self) -> bool:
         """Read from the catalogue, once, what others or this engine before have stored."""

@@ -125,8 +125,7 @@ class Spiller:
         self._pending: set[tuple[int, int, bool]] = set()
         self._batches: dict[int, _Batch] = {}
         self.counts: Counter[str] = Counter()
-        if tiering.config.spill == "seal":
-            self._backlog.extend(self._everything())  # pages that outlived the manager before
+        self.look_back()
 
     @property
     def num_waiting(self) -> int:
@@ -152,6 +151,11 @@ class Spiller:
             self._want([self._backlog.popleft()])
         if self._wanted or self._late:
             self._spill()
+
+    def look_back(self) -> None:
+        """Look at all that is findable: pages that outlived a manager, or whose reader is back."""
+        if self._tiering.config.spill == "seal":
+            self._backlog = deque(self._everything())
 
     def _spill(self) -> None:
         """Hand on what is wanted, as far as there is a tier that takes it."""

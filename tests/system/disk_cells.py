@@ -1,4 +1,4 @@
-"""One cell of the fault matrix for an object on disk: serve, restart, plant a fault, serve again."""
+"""One cell of the fault matrix, of an object on disk: serve, restart, plant a fault, serve."""
 
 from __future__ import annotations
 
@@ -170,12 +170,15 @@ def _stored(weights: int, text: bytes) -> _Stored:
     tier = Path(tempfile.mkdtemp(prefix="kvstrata-disk-cells-"))
     atexit.register(shutil.rmtree, tier, ignore_errors=True)
     prompt = np.frombuffer(text, np.int32)
-    with one_thread(), shared_corner() as corner:
-        with _engine(model_of(weights), corner, tier) as engine:
-            made = engine.generate(_request(prompt, FIRST), 1)
-            assert engine.manager.settle_tiers(WAIT_S)
-            assert engine.manager._tiering is not None
-            schema = engine.manager._tiering.objects.schema()
+    with (
+        one_thread(),
+        shared_corner() as corner,
+        _engine(model_of(weights), corner, tier) as engine,
+    ):
+        made = engine.generate(_request(prompt, FIRST), 1)
+        assert engine.manager.settle_tiers(WAIT_S)
+        assert engine.manager._tiering is not None
+        schema = engine.manager._tiering.objects.schema()
     fed = np.concatenate([prompt[:FIRST], np.array(made.tokens, np.int32)])
     return _Stored(tier, schema, fed, tuple(made.calls))
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from kvstrata import CacheManager
+from kvstrata.core.abi import abi_of
 from kvstrata.core.arena import Tables, open_tables
 from kvstrata.core.events import EventType, Reason
 from kvstrata.core.keys import words_key
@@ -34,6 +35,7 @@ from kvstrata.tiers.format import TRAILER_BYTES, ObjectId
 from kvstrata.tiers.local import LocalStore
 from tests.eventstore.support import shared_corner
 from tests.eventstore.test_kill import acknowledged_by, in_child
+from tests.system.seven_groups import LAYOUT
 
 from . import spilling
 from .spilling import BLOCK, TEXTS, Pools, Where
@@ -220,3 +222,20 @@ def test_what_survived_unstored_is_stored_after_the_restart(root: Path) -> None:
         assert furthest_stored(0, stored) == 208
         assert furthest_stored(1, stored) == 80
         check_objects(cache, where, stored)
+
+
+def test_an_engine_that_registers_late_finds_what_survived_stored_too(root: Path) -> None:
+    """Until it does, nobody can say what the pages are; then they are looked at again."""
+    where = Where(root, "shared")
+    group = LAYOUT.groups[0].name
+    abi = abi_of(LAYOUT, group, kernel="of another engine", kernel_version="7")
+    with where.open(spill="never") as cache:
+        cache.register_abi(group, abi)
+        spilling.serve(cache, 0, 200, 10)
+    with where.open() as cache:
+        assert cache.settle_tiers()
+        assert furthest_stored(0, stored_in(cache.tables)) == 0
+        cache.register_abi(group, abi)
+        spilling.serve(cache, 1, 20, 0)
+        assert cache.settle_tiers()
+        assert furthest_stored(0, stored_in(cache.tables)) == 208
