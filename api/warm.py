@@ -28,7 +28,8 @@ _PROMPT = Request(tokens=np.arange(100, dtype=np.int32), model="warmup")
 
 
 def _begin(cache: CacheManager) -> Sequence:
-    return cache.begin(cache.match(_PROMPT))
+    # A page that was rejected may have been stored before: then it is loaded again.
+    return cache.begin_when_ready(_PROMPT, _PATIENCE_S)
 
 
 def _run_prompt(cache: CacheManager, sequence: Sequence) -> None:
