@@ -5,7 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvstrata import AdmissionDenied, CacheManager, Deferred, abi_of
+from kvstrata import (
+    AdmissionDenied,
+    CacheManager,
+    Deferred,
+    TierConfig,
+    TiersConfig,
+    abi_of,
+)
 from kvstrata.core.events import EVENT_DTYPE, LAST_OF_CALL, PAYLOADS, EventType, Reason
 from kvstrata.core.quarantine import mark_dirty
 from kvstrata.core.states import TRANSITIONS, PageState
@@ -24,11 +31,32 @@ def events() -> Events:
         place = Place(corner / "log", corner / "shared")
         first_life(place)
         second_life(place)
+        lives_with_a_tier(place)
         return np.concatenate([np.zeros(0, EVENT_DTYPE), *read_events(place.directory)])
 
 
+OBJECT_EVENTS = {EventType.OBJECT_STORED, EventType.OBJECT_REMOVED, EventType.OBJECT_FAILED}
+"""What is said of one tier."""
+
+
+def open_life(place: Place, pools: str, spill: str = "never") -> CacheManager:
+    folder = TierConfig(str(place.directory.parent / "objects"))
+    return place.open(pools, tiers=TiersConfig((folder,), spill=spill, objects=256))  # type: ignore[arg-type]
+
+
+def lives_with_a_tier(place: Place) -> None:
+    """What one life stored is loaded in the next, but for an object that was damaged meanwhile."""
+    with open_life(place, "private", "seal") as cache:
+        serve(cache, request("stored", 90))
+        assert cache.settle_tiers()
+    damaged = max((place.directory.parent / "objects").rglob("*.checkpoint"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    with open_life(place, "private") as cache:
+        cache.begin_when_ready(request("stored", 90)).finish()
+
+
 def first_life(place: Place) -> None:
-    cache = place.open("shared")
+    cache = open_life(place, "shared")
     for number in range(12):
         serve(cache, request(f"served {number}", 90), num_output=20)
     running = [prefill(cache, request("twice", 60))]
@@ -88,14 +116,14 @@ def everything_else(cache: CacheManager) -> None:
 
 
 def second_life(place: Place) -> None:
-    with place.open("private") as cache:  # bytes lost
+    with open_life(place, "private") as cache:  # bytes lost
         serve(cache, request("served 1", 90))
 
 
 def test_everything_happened(events: Events) -> None:
-    """All types but loading, which no tier does yet; of reasons, all but validation's many."""
+    """All types; of reasons, all but validation's and the tiers' many."""
     found = {EventType(int(code)) for code in np.unique(events["type"])}
-    assert found == set(EventType) - {EventType.PAGE_LOADING}
+    assert found == set(EventType)
     reasons = {Reason(int(code)) for code in np.unique(events["reason"])}
     assert {reason for reason in Reason if reason <= Reason.CHECKSUM_MISMATCH} <= reasons
 
@@ -121,7 +149,7 @@ def test_bytes_that_no_field_names_are_zero(events: Events, kind: EventType) -> 
         if not name.startswith("_"):
             named[offset : offset + part.itemsize] = True
     assert not raw[:, ~named].any()
-    assert not rows["tier"].any()
+    assert rows["tier"].any() == (kind in OBJECT_EVENTS)
 
 
 def test_states_follow_the_table(events: Events) -> None:
