@@ -158,15 +158,19 @@ class TierSet:
         num_bytes = written.bit_count() * self.schema.object_bytes(identity.is_checkpoint)
         return Stored(whole, written, num_bytes, self._clock() - start_s, tuple(faults))
 
-    def find(self, identities: Sequence[ObjectId]) -> list[int]:
+    def find(self, identities: Sequence[ObjectId], tiers: int = -1) -> list[int]:
         """Ask the stores where objects are.
+
+        Args:
+            identities: which objects.
+            tiers: mask of the tiers to ask; all of them if -1.
 
         Returns:
             A mask of tiers for each identity, 0 for none. An object of a wrong size does not
             count; a tier that is down is as if empty.
         """
         masks = [0] * len(identities)
-        for tier in self.tiers:
+        for tier in self._of(tiers):
             for place, identity in enumerate(identities):
                 if tier.outage.is_down and tier.outage.retry_in_s > 0:
                     break

@@ -14,8 +14,9 @@ from kvstrata.core.words import (
     TIERS_MASK,
 )
 from kvstrata.tiers.format import ObjectId
+from kvstrata.tiers.tierset import TierSet
 
-from .requests import Plan
+from .requests import Plan, Request
 from .shelves import Shelves
 
 if TYPE_CHECKING:
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["Discovery"]
 
 _PROBED: Final = 128
-"""Keys asked for at once in the tiers, where the first of them was found there."""
+"""Keys asked for in the tiers, where the first of them was found there."""
+_ASKED_AT_ONCE: Final = 8
+"""Of these, before it is looked whether one was missing."""
+_ANSWER_S: Final = 2.0
+"""How long a request waits for tiers to say what they have."""
+
+_Found = tuple[ObjectId, int, int]
+"""An object, the position where it ends in tokens, and a bit for each tier that has it."""
 
 
 class Discovery:
@@ -36,7 +44,7 @@ class Discovery:
         readers: the words of ABIs and mappings for which the log says that objects are stored.
 
     Attributes:
-        looked_up: objects asked for in the tiers, and found there.
+        looked_up: objects ``found`` in the tiers that this manager had not known there.
     """
 
     def __init__(self, tiering: "Tiering", shelves: Shelves, readers: bytes) -> None:
@@ -44,44 +52,124 @@ class Discovery:
         self._shelves = shelves
         self._readers = readers
         self._known_namespace = ""
+        self._asking: dict[bytes, float] = {}
+        """By the first key asked for: until when its requests wait for the answer."""
         self.looked_up: Counter[str] = Counter()
 
-    def find_more(self, plan: Plan, everywhere: bool = False) -> bool:
-        """Whether the tiers hold more of a prefix than this manager knew; learn it.
+    def find_more(self, plan: Plan) -> bool:
+        """Whether the folders hold more of a prefix than this manager knew; learn it.
 
-        Folders are asked for the next block alone, which costs one system call; only where it is
+        They are asked for the next block alone, which costs one system call; only where it is
         there is more asked.
         """
+        first, last = self._unknown(plan)
+        if last <= 0:
+            return False
+        if first >= last:
+            return self._found_checkpoint(plan, last)
+        schema, folders = self._tiering.objects.schema(), self._tiering.folders
+        if not self._shelves.has(schema, self._id(plan, first, False)):
+            return False
+        found = self._ask(self._tiering.tierset(), folders, self._ids(plan, first, last))
+        self._learned(found)
+        return bool(found)
+
+    def ask_others(self, plan: Plan) -> bool:
+        """Have the tiers that are no folders asked for more of a prefix, by a worker.
+
+        Requests of its prefix wait for the answer, for a while; what is found is loaded ahead.
+
+        Returns:
+            Whether they are being asked.
+        """
+        others = self._tiering.readable() & ~self._tiering.folders
+        first, last = self._unknown(plan)
+        if not others or first >= last:
+            return False
+        tierset, ids = self._tiering.tierset(), self._ids(plan, first, last)
+        key = ids[0][0].key
+        if self._is_asking(key):
+            return True
+        self._asking[key] = self._tiering.clock() + _ANSWER_S
+        found: list[_Found] = []
+        self._tiering.workers.submit(
+            "load",
+            lambda: found.extend(self._ask(tierset, others, ids)),
+            lambda _: self._tiering.completed(
+                lambda: self._answered(tierset, key, plan.request, found)
+            ),
+        )
+        return True
+
+    def knows_more(self, plan: Plan) -> bool:
+        """Whether more of a prefix is known to be stored than a plan reuses.
+
+        The plan may have been made before that was known; or it does without, as the cheaper way.
+        """
+        return self._unknown(plan)[0] * self._tiering.layout.block_tokens > plan.reused_tokens
+
+    def is_asking(self, plan: Plan) -> bool:
+        """Whether tiers are being asked for a prefix, and its request should wait for it."""
+        if not self._asking:
+            return False
+        first, last = self._unknown(plan)
+        return first < last and self._is_asking(self._id(plan, first, False).key)
+
+    def _is_asking(self, key: bytes) -> bool:
+        return self._tiering.clock() < self._asking.get(key, 0.0)
+
+    def _answered(
+        self, tierset: TierSet, key: bytes, request: Request, found: list[_Found]
+    ) -> None:
+        self._asking.pop(key, None)
+        if tierset.schema == self._tiering.objects.schema():
+            self._learned(found)
+            if found:
+                self._tiering.load_ahead(request)
+
+    def _unknown(self, plan: Plan) -> tuple[int, int]:
+        """The blocks of a prompt that are not known to be anywhere: first, end; zeros for none."""
         tokens = self._tiering.layout.block_tokens
         last = (plan.prompt_tokens - 1) // tokens
         if plan.request.max_resume is not None:
             last = min(last, plan.request.max_resume // tokens)
         if self._tiering.is_books_only or last <= 0:
-            return False
-        reused = plan.reused_tokens // tokens
-        first = int(
-            walk_stored(self._tiering.arena, plan.keys, reused, last, self._tiering.all_tiers)
-        )
-        if first >= last:
-            return self._found_checkpoint(plan, last)
-        ids = [self._id(plan, index, False) for index in range(first, min(first + _PROBED, last))]
-        if not (everywhere or self._shelves.has(self._tiering.objects.schema(), ids[0])):
-            return False
-        tierset = self._tiering.tierset()
-        masks = tierset.find(ids)
-        length = masks.index(0) if 0 in masks else len(masks)
-        found = [
-            (ids[index], (first + index + 1) * tokens, masks[index]) for index in range(length)
-        ]
-        if self._tiering.layout.state_groups and length:
-            images = [self._id(plan, first + index, True) for index in range(length)]
-            for index, mask in enumerate(tierset.find(images)):
+            return 0, 0
+        arena, reused = self._tiering.arena, plan.reused_tokens // tokens
+        return int(walk_stored(arena, plan.keys, reused, last, self._tiering.all_tiers)), last
+
+    def _ids(self, plan: Plan, first: int, last: int) -> list[tuple[ObjectId, int]]:
+        """The next blocks of a prompt: who they are, and where they end, in tokens."""
+        tokens = self._tiering.layout.block_tokens
+        end = min(first + _PROBED, last)
+        return [(self._id(plan, index, False), (index + 1) * tokens) for index in range(first, end)]
+
+    def _ask(self, tierset: TierSet, tiers: int, ids: list[tuple[ObjectId, int]]) -> list[_Found]:
+        """Ask tiers for blocks until one is not there, and for the checkpoints of those that are.
+
+        From any thread.
+        """
+        found: list[_Found] = []
+        for at in range(0, len(ids), _ASKED_AT_ONCE):
+            some = ids[at : at + _ASKED_AT_ONCE]
+            masks = tierset.find([identity for identity, _ in some], tiers)
+            length = masks.index(0) if 0 in masks else len(masks)
+            found += [(*one, mask) for one, mask in zip(some[:length], masks, strict=False)]
+            if length < len(some):
+                break
+        if tierset.schema.checkpoints:
+            images = [ObjectId(identity.key, True) for identity, _, _ in found]
+            positions = [position for _, position, _ in found]
+            for image, position, mask in zip(
+                images, positions, tierset.find(images, tiers), strict=True
+            ):
                 if mask:
-                    found.append((images[index], (first + index + 1) * tokens, mask))
-        self.looked_up["asked"] += len(ids)
+                    found.append((image, position, mask))
+        return found
+
+    def _learned(self, found: list[_Found]) -> None:
         self.looked_up["found"] += len(found)
         self._tiering.note_stored(found)
-        return bool(found)
 
     def _found_checkpoint(self, plan: Plan, last: int) -> bool:
         """Whether a folder holds a checkpoint at the end of a prefix that is known; learn it."""
@@ -93,7 +181,7 @@ class Discovery:
             return False
         if not self._shelves.has(self._tiering.objects.schema(), identity):
             return False
-        (mask,) = self._tiering.tierset().find([identity])
+        (mask,) = self._tiering.tierset().find([identity], self._tiering.folders)
         if mask:
             self._tiering.note_stored([(identity, position, mask)])
         return bool(mask)

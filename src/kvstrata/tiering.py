@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kvstrata.core.arena import open_tables
+from kvstrata.core.errors import Deferred
 from kvstrata.core.events import NO_CHECKSUM, EventType, Reason
 from kvstrata.core.keys import key_words, words_key
 from kvstrata.core.layout import CacheLayout
@@ -45,6 +46,7 @@ __all__ = ["Tiering", "TieringStats"]
 _CLOSE_S: Final = 30.0
 """How long a close waits for what is being written."""
 _LOOK_AFTER_S: Final = 0.02
+_ASK_AGAIN_S: Final = 0.01
 _TIER_SHIFT: Final = 24
 """Of the tier in an event's third word."""
 _NOTES: Final = 64
@@ -64,7 +66,7 @@ class TieringStats:
         longest_load_s: from a load's admission until its pages were sealed.
         spills: objects by what became of them.
         spills_waiting: units that wait, and objects being written.
-        looked_up: objects asked for in the tiers, and found there.
+        looked_up: objects ``found`` in the tiers that this manager had not known there.
         trimmed: objects that went because they were ``expired`` or ``over_cap``; those of them
             that had ``drifted``, gone behind our back; those that ``failed`` to go; ``rounds``.
         catalogue_errors: times that the catalogue did not answer.
@@ -120,6 +122,7 @@ class Tiering:
         self.steps = manager._steps
         self.policy = config.checkpoint_policy()
         self.all_tiers = (1 << len(config.tiers)) - 1
+        self.folders = sum(1 << n for n, tier in enumerate(config.tiers) if tier.is_folder)
         self.is_books_only = manager._storage is None
         self.seal_flags = NO_CHECKSUM if self.is_books_only else 0
         self.objects = Objects(layout, call.arena, manager._storage, manager._registrar)
@@ -223,9 +226,11 @@ class Tiering:
             Deferred: something is on its way; match again.
         """
         self.discovery.follow()
+        if self.discovery.is_asking(plan):
+            raise Deferred("tiers are asked for its prefix: match again", _ASK_AGAIN_S, 0, "load")
         is_exact = plan.load is not None or plan.source == "suspended"
         found = self.discovery
-        if not is_exact and found.learn() | found.find_more(plan):
+        if not is_exact and (found.learn() | found.find_more(plan) or found.knows_more(plan)):
             plan = self.plan(plan.request)
         return self.loader.ready(plan) if plan.load is not None else plan
 
@@ -239,9 +244,16 @@ class Tiering:
         self.discovery.follow()
         self.discovery.learn()
         plan = self.plan(request)
-        if self.discovery.find_more(plan, everywhere=True):
+        if self.discovery.find_more(plan):
             plan = self.plan(request)
-        return plan.load is not None and self.loader.prefetch(plan)
+        is_asking = self.discovery.ask_others(plan)
+        return (plan.load is not None and self.loader.prefetch(plan)) or is_asking
+
+    def load_ahead(self, request: Request) -> None:
+        """Begin to load what a request will need, now that it is known where."""
+        plan = self.plan(request)
+        if plan.load is not None:
+            self.loader.prefetch(plan)
 
     # what is stored
 
