@@ -36,6 +36,24 @@ REASONS = {
         "The first compiled call of a process makes numba set up its target and load code: 200 to "
         "400 ms. A later open in the same process takes what is given above."
     ),
+    "spilling, share": (
+        "Each object's bytes are synced, and then the folders that name the objects of a lease; "
+        "fio syncs each file once. Another process had one of the two cores for a part of the time."
+    ),
+    "loading cold": (
+        "Python around each object (opening, checking its header, handing it over) takes the "
+        "interpreter's lock four threads share; one job an object is too fine. Another process had "
+        "one of the two cores for a part of the time."
+    ),
+    "loading warm": (
+        "fio reads into one buffer that stays in the processor's cache; here each byte goes to its "
+        "own page and is read once more for its checksum, on two cores, under the interpreter's "
+        "lock between."
+    ),
+    "16,384 tokens restored": (
+        "The demo's blocks are 16 tokens, so these are 1,024 objects of a few kilobytes: it is the "
+        "time of a thousand small files, most of it Python's."
+    ),
     "import and open": "Importing numba alone takes 0.4 to 0.6 s.",
     "durable events": "The writer shares two cores with the producer.",
     "cost of the log": (

@@ -24,7 +24,7 @@ def tier_parts(tiers: Results) -> list[str]:
     """Headings, tables and the plot."""
     machine, prefix = tiers["machine"], tiers["prefix"]
     even = tiers["break_even_tokens"]
-    from_where = "at every length" if not even else f"from about {even:,.0f} tokens on"
+    from_where = "at every length measured" if not even else f"from about {even:,.0f} tokens on"
     return [
         "\n## Prefixes on disk\n",
         f"Measured on {machine['date']} on {machine['disk']}; medians of {tiers['rounds']} rounds "
