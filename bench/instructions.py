@@ -81,19 +81,20 @@ def count(process: SubjectProcess, work: Work, folder: Path) -> int:
     """Instructions of one work."""
     command = dict(work)
     process.ask("open", geometry=GEOMETRY)
-    before = set(folder.glob("counts*"))
+    for old in folder.glob("counts*"):  # the next dump may take the same name
+        old.unlink()
     control(process, "--instr=on")
     process.ask(command.pop("do"), **command)
     control(process, "--dump=work")
     control(process, "--instr=off")
-    return total_of(folder, before)
+    return total_of(folder)
 
 
-def total_of(folder: Path, before: set[Path]) -> int:
+def total_of(folder: Path) -> int:
     """Instructions in what callgrind dumps next; it may still be writing when it has answered."""
     deadline_s = time.monotonic() + DUMP_S
     while time.monotonic() < deadline_s:
-        for dump in set(folder.glob("counts*")) - before:
+        for dump in folder.glob("counts*"):
             totals = re.search(r"^totals: (\d+)\n", dump.read_text(), re.MULTILINE)
             if totals is not None:
                 return int(totals[1])
