@@ -1,5 +1,6 @@
 """The verbs of lower tiers, on the reference and on a subject: what is stored, and loads."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ IN_ORDER = ("load", "drain_load", "end_load", "release_load")
 """Verbs whose events come in the reference's order however they are cut."""
 
 
-class TierVerbs:
+class TierVerbs(ABC):
     """A part of :class:`.pair.Pair`."""
 
     case: "Case"
@@ -25,11 +26,13 @@ class TierVerbs:
     def __init__(self) -> None:
         self.loads: list[Both] = []
 
+    @abstractmethod
     def _both(self, verb: str, arguments: Any, subject_arguments: Any) -> "Both | None":
-        raise NotImplementedError
+        """Do it on the reference and on the subject, and compare them."""
 
+    @abstractmethod
     def _on(self, thing: "Both", verb: str, *more: Any) -> "Both | None":
-        raise NotImplementedError
+        """Do it to a thing of both."""
 
     def tell(self, kind: str, objects: list[Object]) -> None:
         self._both("tell", (kind, objects), (kind, objects))

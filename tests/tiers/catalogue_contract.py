@@ -152,6 +152,7 @@ class CatalogueContract:
         for _ in range(40):  # more than the connections of the pool
             next(catalogue.entries("disk"))
         catalogue.add([entry(99)])
+        assert len(list(catalogue.entries("disk"))) == 51
 
     def test_the_oldest_are_those_used_least_recently(self, catalogue: Catalogue) -> None:
         catalogue.add([entry(1, 3.0), entry(2, 1.0), entry(3, 2.0, is_checkpoint=True)])

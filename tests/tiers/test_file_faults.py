@@ -287,7 +287,9 @@ def test_a_file_of_another_user_is_found() -> None:
             # The way there is open to everybody; the file itself is its owner's.
             for above in path.parents[: len(path.parents) - len(store.root.parents)]:
                 above.chmod(0o755)
+        # What a child that fails wrote is raised here; see run_in_child.
         run_in_child(lambda: read_as_nobody(store))
+        assert list(store.objects()), "the object was not touched"
 
 
 def read_as_nobody(store: LocalStore) -> None:
