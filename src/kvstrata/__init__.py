@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .requests import Load, Plan, Request
     from .scrubbing import ScrubReport
     from .statistics import PoolStatistics, Statistics
-    from .tiering import TieringStats
+    from .tiering_stats import TieringStats
     from .topology import PoolAddress, Topology
     from .validating import Verdict
 
@@ -87,7 +87,7 @@ _HOMES = {
     "kvstrata.requests": ("Load", "Plan", "Request"),
     "kvstrata.scrubbing": ("ScrubReport",),
     "kvstrata.statistics": ("PoolStatistics", "Statistics"),
-    "kvstrata.tiering": ("TieringStats",),
+    "kvstrata.tiering_stats": ("TieringStats",),
     "kvstrata.tiers.config": ("TierConfig", "TiersConfig"),
     "kvstrata.topology": ("PoolAddress", "Topology"),
     "kvstrata.validating": ("Verdict",),

@@ -24,9 +24,9 @@ from kvstrata.core.words import (
 )
 
 from .admitting import AdmissionControl
+from .asking import ask_of
 from .caller import CoreCaller, zeros
 from .handles import Sequence
-from .planning import ask_of
 from .prompts import Prompts
 from .requests import Plan, Request
 

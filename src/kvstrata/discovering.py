@@ -169,7 +169,7 @@ class Discovery:
 
     def _learned(self, found: list[_Found]) -> None:
         self.looked_up["found"] += len(found)
-        self._tiering.note_stored(found)
+        self._tiering.stored.add(found)
 
     def _found_checkpoint(self, plan: Plan, last: int) -> bool:
         """Whether a folder holds a checkpoint at the end of a prefix that is known; learn it."""
@@ -183,7 +183,7 @@ class Discovery:
             return False
         (mask,) = self._tiering.tierset().find([identity], self._tiering.folders)
         if mask:
-            self._tiering.note_stored([(identity, position, mask)])
+            self._tiering.stored.add([(identity, position, mask)])
         return bool(mask)
 
     def _id(self, plan: Plan, index: int, is_checkpoint: bool) -> ObjectId:
@@ -200,7 +200,7 @@ class Discovery:
         self._readers = readers
         reason, found = Reason.ABI_MISMATCH, self._tiering.tables.stored[1:]
         found = found[found[:, STORED_TIERS] != 0]
-        self._tiering.forget(
+        self._tiering.stored.forget(
             (
                 ObjectId(words_key(*row[[STORED_KEY_0, STORED_KEY_1]].tolist()), bool(shift)),
                 tiers,
@@ -224,7 +224,7 @@ class Discovery:
             return False
         self._known_namespace = namespace
         new = [one for one in known if self._is_new(one[0], one[2])]
-        self._tiering.note_stored(new)
+        self._tiering.stored.add(new)
         return bool(new)
 
     def _is_new(self, identity: ObjectId, tiers: int) -> bool:

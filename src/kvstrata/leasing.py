@@ -12,10 +12,10 @@ from kvstrata.core.words import (
     HOLDER_ID,
 )
 
+from .asking import ask_of
 from .caller import CoreCaller
 from .config import CacheConfig
 from .handles import Lease
-from .planning import ask_of
 from .requests import Plan
 from .topology import PoolAddress, state_data_ptrs
 

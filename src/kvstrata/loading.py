@@ -1,43 +1,27 @@
 """Loads from lower tiers: one for all who need it, admitted first, and never waited for in vain."""
 
-import logging
 import weakref
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kvstrata.core import finish as core_finish
 from kvstrata.core.errors import AdmissionDenied, Deferred
-from kvstrata.core.events import EventType, Reason
-from kvstrata.core.keys import words_key
+from kvstrata.core.events import Reason
 from kvstrata.core.loading import (
     LOAD_BLOCKS,
-    LOAD_GOOD_BLOCKS,
-    LOAD_GOOD_IMAGE,
-    LOAD_IMAGE,
     LOAD_POSITION,
-    LOAD_REASON,
     LOAD_WORDS,
     begin_load,
-    drain_load,
-    end_load,
-    take_load,
 )
 from kvstrata.core.planner import rates_of
-from kvstrata.core.room import MORE, NO_ROOM, STALE
-from kvstrata.core.steps import WORK_KEY_0, WORK_KEY_1, WORK_SUMS
-from kvstrata.core.stored import tiers_of
-from kvstrata.core.words import HOLDER_ID, HOLDER_SEALED, HOLDER_TAINTED, Arena
-from kvstrata.tiers.format import ObjectId
-from kvstrata.tiers.jobs import Job
-from kvstrata.tiers.outcomes import Loaded
+from kvstrata.core.room import NO_ROOM, STALE
+from kvstrata.core.words import HOLDER_ID, Arena
 
+from .asking import ask_of, keys_of
 from .caller import zeros
-from .load_in_flight import LoadInFlight, why_partial
-from .planning import ask_of, keys_of
+from .fetching import Fetcher
+from .load_in_flight import LoadInFlight
 from .requests import Load, Plan, Request
 from .turns import Turns
 
@@ -46,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Loader"]
 
-_LOG: Final = logging.getLogger("kvstrata.tiers")
 _LEAST_WAIT_S: Final = 0.001
 _MOST_WAIT_S: Final = 0.05
 _TRIES: Final = 24
@@ -75,6 +58,7 @@ class Loader:
         self._in_flight: dict[int, LoadInFlight] = {}
         self._by_key: dict[tuple[int, int, bool], LoadInFlight] = {}
         self._tries: dict[int, tuple[weakref.ref[Request], int]] = {}
+        self._fetcher = Fetcher(tiering, self._ended)
         self._turns = Turns(tiering.config.max_loads, tiering.clock)
         self.counts: Counter[str] = Counter()
         self.longest_wait_s = 0.0
@@ -118,7 +102,7 @@ class Loader:
                 return self._tiering.plan(request)
         elif id(request) not in load.waiters:
             self.counts["joined"] += 1
-            self._tiering.forget_ticket(request)
+            self._tiering.tickets.forget(request)
         load.waiters[id(request)] = weakref.ref(request)
         raise self._wait_for(load)
 
@@ -200,7 +184,7 @@ class Loader:
             return None
         self._turns.take(plan.request, len(self._in_flight))
         try:
-            ticket = self._tiering.admit(plan)
+            ticket = self._tiering.tickets.admit(plan)
         except AdmissionDenied:
             self.counts["denied"] += 1
             return None
@@ -213,178 +197,34 @@ class Loader:
             begin_load, call.arena, call.ring, *ask_of(self._tiering.layout, here), words
         )
         if row in (NO_ROOM, STALE):
-            self._tiering.give_back(ticket)
+            self._tiering.tickets.give_back(ticket)
             self.counts["no_room"] += 1
             self._without_room(plan.request)
             return None
         try:
-            load = self._begun(plan, row, words, ticket)
+            load = self._fetcher.begin(plan, wanted, row, words, ticket)
+            self._in_flight[load.identity] = load
+            for key in load.all_keys:
+                self._by_key[key] = load
+            self.counts["begun"] += 1
+            self._fetcher.fetch(load)
         except BaseException as error:
             call.interrupted("load", error)
             raise
         return load
 
-    def _begun(self, plan: Plan, row: int, words: Arena, ticket: int) -> LoadInFlight:
-        tiering, call = self._tiering, self._tiering.call
-        code = MORE
-        leased = len(plan.blocks[: plan.load.first]) if plan.load else 0
-        while code == MORE:
-            code = call.run(take_load, call.arena, call.ring, row, leased, words)
-        keys = keys_of(plan.keys, plan.load, tiering.layout.block_tokens) if plan.load else []
-        now_s = tiering.clock()
-        load = LoadInFlight(
-            row=row,
-            identity=int(tiering.tables.holders[row, HOLDER_ID]),
-            leased=leased,
-            all_keys=keys,
-            keys=np.array([key[:2] for key in keys if not key[2]], np.int64).reshape(-1, 2),
-            checkpoint=keys[-1][:2] if keys and keys[-1][2] else None,
-            words=words,
-            num_bytes=plan.load.num_bytes if plan.load else 0,
-            ticket=ticket,
-            began_s=now_s,
-            until_s=now_s + tiering.config.load_deadline_s,
-        )
-        self._in_flight[load.identity] = load
-        for key in keys:
-            self._by_key[key] = load
-        tiering.holds(ticket, load.identity, leased, plan.request)
-        payload = zeros(4)
-        payload[:3] = load.identity, len(keys), load.num_bytes
-        call.note(EventType.LOAD_BEGUN, payload)
-        tiering.used(plan.keys[: leased + len(load.keys)], load.checkpoint is not None)
-        self.counts["begun"] += 1
-        load.results = [None] * len(keys)
-        load.open = len(keys)
-        self._fetch(load)
-        return load
-
-    def _fetch(self, load: LoadInFlight) -> None:
-        """Hand every object of a load to the workers; without bytes there is nothing to fetch."""
-        tiering = self._tiering
-        if tiering.is_books_only:
-            load.open = 0
-            load.brought_bytes = load.num_bytes
-            self._end(load, len(load.keys), load.checkpoint is not None)
-            return
-        tables = tiering.tables
-        blocks = tables.holder_blocks[load.row, load.leased :][: len(load.keys)].tolist()
-        units = [(True, block) for block in blocks]
-        if load.checkpoint is not None:
-            units.append((False, int(load.words[LOAD_IMAGE])))
-        # The checkpoint first: without it the blocks may be of no use.
-        for number in reversed(range(len(units))):
-            is_block, unit = units[number]
-            first, second, _ = load.all_keys[number]
-            tiering.workers.submit(
-                "load",
-                self._work(load, number, is_block, unit, (first, second)),
-                partial(self._came, load, number),
-            )
-
-    def _work(
-        self, load: LoadInFlight, number: int, is_block: bool, unit: int, key: tuple[int, int]
-    ) -> Callable[[], None]:
-        tiering = self._tiering
-        identity = ObjectId(words_key(*key), not is_block)
-        tiers = int(tiers_of(tiering.arena, not is_block, *key)) & tiering.readable()
-        pages = tiering.objects.pages(is_block, unit)
-        checksum = tiering.objects.checksum(is_block, unit)
-        tierset = tiering.tierset()
-
-        def dead() -> bool:
-            return load.given_up or (is_block and load.first_bad < number)
-
-        def work() -> None:
-            if not dead():
-                load.results[number] = tierset.load(identity, tiers, pages, checksum, dead)
-
-        return work
-
-    def _came(self, load: LoadInFlight, number: int, job: Job) -> None:
-        """One object came, or did not; on a worker's thread."""
-        if job.error is not None:
-            _LOG.error("a load failed unexpectedly: %r", job.error)
-        with load.lock:
-            if not isinstance(load.results[number], Loaded):
-                load.first_bad = min(load.first_bad, number)
-            load.open -= 1
-            last = load.open == 0
-        if last:
-            self._tiering.completed(lambda: self._arrived(load))
-
-    def _arrived(self, load: LoadInFlight) -> None:
-        """Everything of a load has come or failed; on the mutating thread."""
-        num_blocks = len(load.keys)
-        good = 0
-        while good < num_blocks and isinstance(load.results[good], Loaded):
-            good += 1
-        image = load.checkpoint is not None and good == num_blocks
-        image = image and isinstance(load.results[-1], Loaded)
-        self._report(load)
-        if load.given_up:
-            good, image = 0, False
-        self._end(load, good, image)
-
-    def _report(self, load: LoadInFlight) -> None:
-        """Log what was wrong with objects, and forget those that are not there."""
-        if self._tiering.tables.holders[load.row, HOLDER_TAINTED]:
-            return  # they were stored for readers that are gone
-        for number, result in enumerate(load.results):
-            is_block = number < len(load.keys)
-            key = tuple(load.keys[number].tolist()) if is_block else load.checkpoint
-            if key is None or result is None:
-                continue
-            self._tiering.met(key, not is_block, result)
-
-    def _end(self, load: LoadInFlight, good: int, image: bool) -> None:
-        """Seal what came whole, give up the rest, and tell admission."""
-        tiering, call = self._tiering, self._tiering.call
-        words = load.words
-        words[[LOAD_GOOD_BLOCKS, LOAD_GOOD_IMAGE]] = good, image
-        if not words[LOAD_REASON]:
-            words[LOAD_REASON] = why_partial(load)
-        history = len(tiering.layout.history_groups)
-        work = zeros(len(load.keys), WORK_SUMS + history)
-        work[:, WORK_KEY_0 : WORK_KEY_1 + 1] = load.keys
-        sums = zeros(2 + max(len(tiering.layout.state_groups), 1))
-        num_bytes = load.brought_bytes
-        for number, result in enumerate(load.results):
-            if not isinstance(result, Loaded):
-                continue
-            num_bytes += result.num_bytes
-            if number < len(load.keys):
-                work[number, WORK_SUMS:] = result.header.checksums
-            else:
-                sums[2:] = result.header.checksums
-        if load.checkpoint is not None:
-            sums[:2] = load.checkpoint
-        tainted = bool(tiering.tables.holders[load.row, HOLDER_TAINTED])
-        code = MORE
-        while code == MORE:
-            code = call.run(
-                end_load, call.arena, call.ring, load.row, work, sums, words, tiering.seal_flags
-            )
-        now_s = tiering.clock()
-        load.ended_s = now_s
-        sealed = int(tiering.tables.holders[load.row, HOLDER_SEALED]) - load.leased
-        payload = zeros(4)
-        payload[0], payload[1] = load.identity, max(sealed, 0) + (image and not tainted)
-        payload[2], payload[3] = num_bytes, int((now_s - load.began_s) * 1e6)
-        call.note(EventType.LOAD_ENDED, payload, int(words[LOAD_REASON]))
-        self._settle(load, now_s, good == len(load.keys) and not tainted, num_bytes)
-
-    def _settle(self, load: LoadInFlight, now_s: float, whole: bool, num_bytes: int) -> None:
+    def _ended(self, load: LoadInFlight, whole: bool, num_bytes: int) -> None:
         """Count an ended load, free its keys for others, and release it where nobody waits."""
         self._free_keys(load)
-        self.longest_wait_s = max(self.longest_wait_s, now_s - load.began_s)
+        took_s = (load.ended_s or load.began_s) - load.began_s
+        self.longest_wait_s = max(self.longest_wait_s, took_s)
         if load.given_up:
             self.counts["given_up"] += 1
         else:
             self.counts["whole" if whole else "partial"] += 1
             if num_bytes >= _LEAST_OBSERVED_BYTES:
-                self._tiering.observe(num_bytes, now_s - load.began_s)
-        self._tiering.recovered(load.ticket)
+                self._tiering.observe(num_bytes, took_s)
+        self._tiering.tickets.recovered(load.ticket)
         if not whole:
             self._fail_waiters(load, _LOAD_FAILED)
         if load.given_up or not (load.waiting() or load.is_ahead):
@@ -422,15 +262,10 @@ class Loader:
                 self._give_up(load, Reason.LOAD_CANCELLED)
 
     def _give_up(self, load: LoadInFlight, reason: Reason) -> None:
-        """Nobody waits any more; its pages drain until the last read has ended."""
-        call = self._tiering.call
-        load.given_up = True
-        load.words[LOAD_REASON] = int(reason)
-        code = MORE
-        while code == MORE:
-            code = call.run(drain_load, call.arena, call.ring, load.row, load.words)
+        """Nobody waits any more, and those who did are served without."""
+        self._fetcher.drain(load, reason)
         self._fail_waiters(load, _TRIES)
-        self._tiering.unhold(load.ticket)
+        self._tiering.tickets.unhold(load.ticket)
         self._free_keys(load)
 
     def _fail_waiters(self, load: LoadInFlight, count: int) -> None:
@@ -446,27 +281,14 @@ class Loader:
                 del self._by_key[key]
 
     def _release(self, load: LoadInFlight) -> None:
-        """End the sequence that owns a load: what it sealed is found, and pinned no more."""
+        """Nobody waits for what a load brought: it is pinned no more."""
         del self._in_flight[load.identity]
-        self._tiering.load_ended(load.identity)
-        call = self._tiering.call
-        how = np.array([int(Reason.FINISHED), 0, 0], dtype=np.int64)
-        sums = zeros(max(len(self._tiering.layout.state_groups), 1))
-        code = call.run(
-            core_finish.end_sequence,
-            call.arena,
-            self._tiering.steps,
-            call.ring,
-            load.identity,
-            sums,
-            how,
-        )
-        call.drain_limbo(code)
+        self._fetcher.release(load)
 
     def close(self) -> None:
         """The workers have stopped: end every load with what has come."""
         for load in list(self._in_flight.values()):
             if load.ended_s is None:
-                self._end(load, 0, False)
+                self._fetcher.end(load, 0, False)
             if load.identity in self._in_flight:
                 self._release(load)

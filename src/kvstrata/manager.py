@@ -1,6 +1,5 @@
 """CacheManager: the public face, composed of the core, the log and the pools."""
 
-import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import replace
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvstrata.core.arena import new_arena, open_tables
-from kvstrata.core.errors import ConfigError, Deferred, StaleLease
+from kvstrata.core.errors import ConfigError
 from kvstrata.core.events import EventType
 from kvstrata.core.layout import CacheLayout
 from kvstrata.core.ranks import RankGroup
@@ -21,6 +20,7 @@ from kvstrata.core.words import HOLDER_ID, META_NUM_SEQUENCES, POOL_ABI, POOL_VE
 from kvstrata.eventstore.log import EventLog
 
 from .admitting import AdmissionControl
+from .asking import check_fresh
 from .beginning import Beginner
 from .caller import CoreCaller, zeros
 from .completions import Completions
@@ -30,15 +30,15 @@ from .explaining import Explanation, explain
 from .handles import Lease, Sequence, Step, Suspended
 from .joining import Joiner
 from .leasing import Lessor
-from .planning import Planner, check_fresh
+from .planning import Planner
 from .prompts import Prompts
 from .recovery import Recovery, open_pools, recover
 from .registering import Registrar
 from .requests import Plan, Request
 from .scrubbing import Scrubber
-from .service import Service
 from .stepping import Stepper
 from .storage import Storage
+from .tier_service import TierService
 from .topology import Topology
 from .validating import Validator
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["CacheManager"]
 
 
-class CacheManager(Service):
+class CacheManager(TierService):
     """A KV cache whose every transition is an event. Made by :meth:`open`.
 
     One thread mutates: the one that opened it.
@@ -138,7 +138,7 @@ class CacheManager(Service):
             manager = cls(layout, config, new_arena(layout, params), ring, None, ranks)
             manager._attach(open_pools(layout, params, pools, None, False)[0])
             manager._configure()
-            manager._open_tiers()
+            manager._open_tiers(manager)
             return manager
         log = EventLog.open(Path(directory), layout, config.log, params)
         try:
@@ -150,7 +150,7 @@ class CacheManager(Service):
             log.start()
             manager.recovery = recover(manager._call, log, layout, params, manager, trusted)
             manager._configure()
-            manager._open_tiers()
+            manager._open_tiers(manager)
         except BaseException:
             log.close(clean=False)
             raise
@@ -169,27 +169,6 @@ class CacheManager(Service):
     def _configure(self) -> None:
         if self.config.rates is not None:
             self._registrar.rates(self.config.rates)
-
-    def _open_tiers(self) -> None:
-        if self.config.tiers is None:
-            return
-        if self.ranks.size > 1:
-            raise ConfigError(
-                f"tiers: expected a manager of one rank, found {self.ranks.size}: ranks do not "
-                "agree on what is stored"
-            )
-        try:
-            from .tiering import Tiering  # SQL and object stores, which others do not need
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"tiers: expected the packages of kvstrata's extra 'tiers', found no "
-                f"{error.name}: pip install 'kvstrata[tiers]'"
-            ) from error
-        self._tiering = Tiering(
-            self, self.layout, self.config.tiers, self._call, self._readers_before
-        )
-        self._planner.tiers = self._tiering.readable
-        self._planner.is_loading = self._tiering.loader.is_loading
 
     @property
     def ranks(self) -> RankGroup:
@@ -273,60 +252,6 @@ class CacheManager(Service):
         if ranks.size > 1:
             stuck = not ranks.least(np.array([not stuck], dtype=np.int64))[0]
         return self._planner.cold if stuck else self._planner.again
-
-    def prefetch(self, request: Request) -> bool:
-        """Begin to load what a request will need from lower tiers, as far as admission lets it.
-
-        To be called as soon as a request is queued; ``begin`` then finds it here, or on its way.
-
-        Returns:
-            Whether anything is on its way.
-
-        Raises:
-            ConfigError: the manager has no lower tiers.
-        """
-        self._enter()
-        return self._tiers().prefetch(request)
-
-    def begin_when_ready(self, request: Request, timeout_s: float = 60.0) -> Sequence:
-        """Match and begin a request, waiting where it has to: for its load, or to be admitted.
-
-        Raises:
-            Deferred: the time is over; the request keeps its place until it is withdrawn.
-            AdmissionDenied, OutOfPages: as :meth:`begin`.
-        """
-        until_s = time.monotonic() + timeout_s
-        while True:
-            try:
-                return self.begin(self.match(request))
-            except Deferred as error:
-                left_s = until_s - time.monotonic()
-                if left_s <= 0:
-                    raise
-                wait_s = min(error.retry_after_s, left_s)
-                if self._tiering is None:
-                    time.sleep(wait_s)
-                else:
-                    self._tiering.wait(wait_s)
-            except StaleLease:
-                continue
-
-    def settle_tiers(self, timeout_s: float = 30.0) -> bool:
-        """Wait until all that was sealed is stored, and nothing is being loaded.
-
-        Returns:
-            Whether that came in time.
-
-        Raises:
-            ConfigError: the manager has no lower tiers.
-        """
-        self._enter()
-        return self._tiers().settle(timeout_s)
-
-    def _tiers(self) -> "Tiering":
-        if self._tiering is None:
-            raise ConfigError("expected a manager with tiers, found one without; set config.tiers")
-        return self._tiering
 
     def withdraw(self, request: Request) -> None:
         """Take back a request that was deferred: it will not ask again, and holds nobody up.

@@ -31,7 +31,6 @@ from .handles import Sequence, Transfer
 from .quarantining import withdraw
 from .reading import PageReader
 from .registering import Registrar
-from .requests import Plan, Request
 from .scrubbing import Scrubber, ScrubReport
 from .statistics import Statistics, collect
 from .storage import BadPage, Storage
@@ -39,7 +38,7 @@ from .topology import Topology
 from .validating import Validator, Verdict
 
 if TYPE_CHECKING:
-    from .tiering import Tiering, TieringStats
+    from .tiering import Tiering
 
 __all__ = ["Service"]
 
@@ -210,20 +209,6 @@ class Service(PageReader):
         self._call.check()
         self.apply_completions()
 
-    def with_tiers(self, plan: Plan) -> Plan:
-        """See to what a plan needs of lower tiers; see :meth:`.tiering.Tiering.before`."""
-        return plan if self._tiering is None else self._tiering.before(plan)
-
-    def request_began(self, plan: Plan) -> None:
-        """A request has begun on a plan: nothing is kept for it any more."""
-        if self._tiering is not None:
-            self._tiering.began(plan)
-
-    def request_withdrawn(self, request: Request) -> None:
-        """A request will not ask again."""
-        if self._tiering is not None:
-            self._tiering.loader.withdraw(request)
-
     def apply_completions(self) -> None:
         """Apply what was reported complete; sequences wait until nothing is in flight for them."""
         if self._tiering is not None:
@@ -265,10 +250,6 @@ class Service(PageReader):
             self._completions.anomalies,
             self._admission_stats(),
         )
-
-    def tier_stats(self) -> "TieringStats | None":
-        """What is stored below the device, and how loads and spills go; None without tiers."""
-        return None if self._tiering is None else self._tiering.stats()
 
     def _admission_stats(self) -> AdmissionStats | None:
         control = self._admission

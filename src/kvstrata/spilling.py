@@ -1,31 +1,15 @@
 """Spills: what is sealed is written to lower tiers, under a lease, on worker threads."""
 
-import logging
-import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from functools import partial, reduce
-from operator import or_
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kvstrata.core.begin import (
-    ASK_CHECKPOINT,
-    ASK_CHECKPOINT_GENERATION,
-    ASK_KEY_0,
-    ASK_KEY_1,
-    ASK_NUM_BLOCKS,
-    ASK_OWNER,
-    ASK_WORDS,
-    count_idle,
-)
-from kvstrata.core.errors import OutOfPages
-from kvstrata.core.events import EventType, Reason
+from kvstrata.core.events import Reason
 from kvstrata.core.holders import parent_of
 from kvstrata.core.index import find_unit
-from kvstrata.core.leases import grant, release_grant
+from kvstrata.core.keys import key_words
 from kvstrata.core.room import NO_ROOM, STALE
 from kvstrata.core.spilling import (
     FOUND_GENERATION,
@@ -39,7 +23,6 @@ from kvstrata.core.spilling import (
 )
 from kvstrata.core.stored import tiers_of
 from kvstrata.core.words import (
-    HOLDER_ID,
     META_FREE_BLOCKS,
     META_FREE_IMAGES,
     META_LAST_SEQNO,
@@ -51,23 +34,17 @@ from kvstrata.core.words import (
     UNIT_KEY_1,
     UNIT_POSITION,
     UNIT_STATE,
-    Arena,
 )
 from kvstrata.tiers.config import SPILL_LEASES
-from kvstrata.tiers.format import Header
-from kvstrata.tiers.jobs import Job
-from kvstrata.tiers.outcomes import Stored
-from kvstrata.tiers.tierset import TierSet
 
 from .caller import zeros
+from .writing import Batch, Unit, Writer
 
 if TYPE_CHECKING:
     from .tiering import Tiering
 
 __all__ = ["Spiller"]
 
-_LOG: Final = logging.getLogger("kvstrata.tiers")
-SPILLER: Final = 0x7370_696C_6C65_7200  # "spiller"; the owner of its leases
 _BATCH_UNITS: Final = 32
 """Objects written under one lease."""
 _LOOK_UNITS: Final = 64
@@ -81,24 +58,6 @@ _TRIES: Final = 3
 """So often is an object tried that a tier does not take, the times apart when it is not asked."""
 _LOW_SHARE: Final = 8
 """Units are spilled ahead of their eviction when fewer than one in so many is free."""
-
-Unit = tuple[bool, int, int]
-"""Is it a block, its id, its generation."""
-
-
-@dataclass
-class _Batch:
-    """Objects written under one lease."""
-
-    row: int
-    identity: int
-    tierset: TierSet
-    units: list[Unit]
-    headers: list[Header]
-    began_s: float
-    results: list[Stored | None] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    open: int = 0
 
 
 class Spiller:
@@ -123,7 +82,7 @@ class Spiller:
         self._backlog: deque[Unit] = deque()
         """What may have to be spilled and is not known event by event."""
         self._pending: set[tuple[int, int, bool]] = set()
-        self._batches: dict[int, _Batch] = {}
+        self._writer = Writer(tiering, self._ended)
         self.counts: Counter[str] = Counter()
         self.look_back()
 
@@ -131,13 +90,13 @@ class Spiller:
     def num_waiting(self) -> int:
         """Units that wait to be spilled, and objects that are not logged as stored yet."""
         # A batch that is written is done when its end is applied.
-        writing = sum(max(batch.open, 1) for batch in self._batches.values())
+        writing = sum(max(batch.open, 1) for batch in self._writer.batches.values())
         return len(self._backlog) + len(self._wanted) + len(self._late) + writing
 
     @property
     def is_held_up(self) -> bool:
         """Whether nothing is being written, and what waits has to wait for a tier."""
-        return not self._batches and self._tiering.writable() != self._tiering.all_tiers
+        return not self._writer.batches and self._tiering.writable() != self._tiering.all_tiers
 
     def look(self) -> None:
         """Find what was sealed since the last look, or is about to be evicted; spill it."""
@@ -167,7 +126,7 @@ class Spiller:
             self._late.clear()
         # What was down or full is tried with a few objects.
         most = SPILL_LEASES if tiering.is_well() else 1
-        while writable and self._wanted and len(self._batches) < most:
+        while writable and self._wanted and len(self._writer.batches) < most:
             if not self._spill_next():
                 break
 
@@ -265,135 +224,39 @@ class Spiller:
         if not units:
             return bool(self._wanted)
         if self._tiering.is_books_only:
-            self._note_stored([(self._tiering.objects.header(*one[:2]), 1) for one in units])
+            headers = [self._tiering.objects.header(*one[:2]) for one in units]
+            self._tiering.stored.add([(one.identity, one.position, 1) for one in headers])
             return True
         position = int(tables.blocks.rows[leaf, UNIT_POSITION])
         chain = zeros(position // self._tiering.layout.block_tokens, 4)
         if not chain_of(arena, leaf, chain):
             self.counts["unreachable"] += len(units)
             return True
-        row = self._lease(chain, image)
+        row = self._writer.lease(chain, image)
         if row == NO_ROOM:
             self._wanted.extendleft(reversed(units))
             return False
         if row != STALE:
             self._tiering.used(chain[:, 2:], False)
-            self._write(row, units)
+            keys = [self._key(unit) for unit in units]
+            self._pending.update((*key, unit[0]) for key, unit in zip(keys, units, strict=True))
+            lacking = [self._lacking(unit[0], key) for key, unit in zip(keys, units, strict=True)]
+            self._writer.write(row, units, lacking)
         return True
 
-    def _lease(self, chain: Arena, image: tuple[int, int]) -> int:
-        """Pin a prefix, and the checkpoint at its end, for the time of a spill."""
-        tiering, call = self._tiering, self._tiering.call
-        try:
-            tiering.check_unpromised(int(count_idle(call.arena, chain)))
-        except OutOfPages:
-            return NO_ROOM
-        ask = zeros(ASK_WORDS)
-        ask[ASK_NUM_BLOCKS] = len(chain)
-        ask[[ASK_KEY_0, ASK_KEY_1]] = chain[-1, 2:]
-        ask[[ASK_CHECKPOINT, ASK_CHECKPOINT_GENERATION]] = image
-        ask[ASK_OWNER] = SPILLER
-        return call.run(grant, call.arena, call.ring, chain, ask)
-
-    def _write(self, row: int, units: list[Unit]) -> None:
-        tiering = self._tiering
-        identity = int(tiering.tables.holders[row, HOLDER_ID])
-        headers = [tiering.objects.header(*unit[:2]) for unit in units]
-        batch = _Batch(row, identity, tiering.tierset(), units, headers, tiering.clock())
-        batch.results = [None] * len(units)
-        batch.open = len(units)
-        self._batches[identity] = batch
-        payload = zeros(4)
-        num_bytes = sum(tiering.object_bytes(not unit[0]) for unit in units)
-        payload[:3] = identity, len(units), num_bytes
-        tiering.call.note(EventType.SPILL_BEGUN, payload)
-        for number, unit in enumerate(units):
-            key = self._key(unit)
-            self._pending.add((*key, unit[0]))
-            tiering.workers.submit(
-                "spill",
-                self._work(batch, number, unit, self._lacking(unit[0], key)),
-                partial(self._wrote, batch),
-            )
-
-    def _work(self, batch: _Batch, number: int, unit: Unit, tiers: int) -> Callable[[], None]:
-        pages = self._tiering.objects.pages(*unit[:2])
-
-        def work() -> None:
-            header = batch.headers[number]
-            batch.results[number] = batch.tierset.store(header, pages, tiers, settle=False)
-
-        return work
-
-    def _wrote(self, batch: _Batch, job: Job) -> None:
-        """One object is written, or not; on a worker's thread."""
-        if job.error is not None:
-            _LOG.error("a spill failed unexpectedly: %r", job.error)
-        with batch.lock:
-            batch.open -= 1
-            last = batch.open == 0
-        if last:
-            self._settle(batch)
-            self._catalogue(batch)
-            self._tiering.completed(lambda: self._ended(batch))
-
-    def _settle(self, batch: _Batch) -> None:
-        """Make the names of a lease's objects durable; where they are not, they are not stored."""
-        done = [result for result in batch.results if result is not None]
-        tiers = reduce(or_, (result.tiers for result in done), 0)
-        if not tiers:
-            return
-        identities = [
-            header.identity
-            for header, result in zip(batch.headers, batch.results, strict=True)
-            if result is not None and result.tiers
-        ]
-        settled, faults = batch.tierset.settle(identities, tiers)
-        if settled != tiers:
-            batch.results = [
-                result and replace(result, tiers=result.tiers & settled, faults=faults)
-                for result in batch.results
-            ]
-
-    def _catalogue(self, batch: _Batch) -> None:
-        stored = [
-            (header, result.tiers)
-            for header, result in zip(batch.headers, batch.results, strict=True)
-            if result is not None and result.tiers
-        ]
-        self._tiering.catalogue_objects(batch.tierset.schema, stored)
-
-    def _ended(self, batch: _Batch) -> None:
-        """All objects of a lease are written: log what is stored, and release it."""
-        tiering, call = self._tiering, self._tiering.call
-        stored = []
-        num_bytes, reason = 0, Reason.NONE
+    def _ended(self, batch: Batch) -> None:
+        """Count what became of a batch; what a tier could not take now is tried again."""
         for unit, header, result in zip(batch.units, batch.headers, batch.results, strict=True):
-            key = header.identity.key
-            words = np.frombuffer(key, dtype="<i8").tolist()
-            self._pending.discard((words[0], words[1], not header.identity.is_checkpoint))
+            first, second = key_words(header.identity.key)
+            self._pending.discard((first, second, not header.identity.is_checkpoint))
             if result is None:
                 self.counts["failed"] += 1
                 continue
-            num_bytes += result.num_bytes
             if result.tiers:
-                stored.append((header, result.tiers))
                 self.counts["written" if result.written else "already_there"] += 1
             for _, fault in result.faults:
                 self.counts[f"fault_{fault.reason.name.lower()}"] += 1
-                reason = fault.reason
             self._put_off(unit, {fault.reason for _, fault in result.faults})
-        if (
-            batch.tierset.schema == tiering.objects.schema()
-        ):  # else they lie where nobody looks for them
-            self._note_stored(stored)
-        payload = zeros(4)
-        payload[0], payload[1], payload[2] = batch.identity, len(stored), num_bytes
-        payload[3] = int((tiering.clock() - batch.began_s) * 1e6)
-        call.note(EventType.SPILL_ENDED, payload, reason)
-        del self._batches[batch.identity]
-        code = call.run(release_grant, call.arena, call.ring, batch.row, batch.identity)
-        call.drain_limbo(code)
 
     def _put_off(self, unit: Unit, reasons: set[Reason]) -> None:
         """Spill a unit again later, where a tier did not take it now and may then."""
@@ -404,12 +267,6 @@ class Spiller:
         else:
             del self._tries[unit]
 
-    def _note_stored(self, stored: list[tuple[Header, int]]) -> None:
-        self._tiering.note_stored(
-            [(header.identity, header.position, tiers) for header, tiers in stored]
-        )
-
     def close(self) -> None:
         """The workers have stopped: release every lease that is left."""
-        for batch in list(self._batches.values()):
-            self._ended(batch)
+        self._writer.close()

@@ -3,90 +3,43 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from kvstrata.core.arena import open_tables
 from kvstrata.core.errors import Deferred
-from kvstrata.core.events import NO_CHECKSUM, EventType, Reason
-from kvstrata.core.keys import key_words, words_key
+from kvstrata.core.events import NO_CHECKSUM, Reason
+from kvstrata.core.keys import key_words
 from kvstrata.core.layout import CacheLayout
-from kvstrata.core.quarantine import note
-from kvstrata.core.spilling import note_objects
-from kvstrata.core.stored import tiers_of
 from kvstrata.core.words import (
-    CHECKPOINT_TIERS,
-    STORED_TIERS,
-    TIERS_MASK,
     Arena,
 )
 from kvstrata.tiers.config import TiersConfig
 from kvstrata.tiers.format import Fault, Header, ObjectId, Schema
-from kvstrata.tiers.jobs import WorkerStats
-from kvstrata.tiers.outcomes import Loaded, LoadFailed
+from kvstrata.tiers.outcomes import LoadFailed
 from kvstrata.tiers.tierset import TierSet
 from kvstrata.tiers.workers import Workers
 
-from .caller import CoreCaller, zeros
+from .caller import CoreCaller
 from .discovering import Discovery
 from .loading import Loader
 from .objects import Objects
 from .requests import Plan, Request
 from .shelves import Shelves
 from .spilling import Spiller
+from .stored_objects import StoredObjects
+from .tickets import Tickets
+from .tiering_stats import TieringStats, count_stored
 
 if TYPE_CHECKING:
     from .manager import CacheManager
 
-__all__ = ["Tiering", "TieringStats"]
+__all__ = ["Tiering"]
 
 _CLOSE_S: Final = 30.0
 """How long a close waits for what is being written."""
 _LOOK_AFTER_S: Final = 0.02
 _ASK_AGAIN_S: Final = 0.01
-_TIER_SHIFT: Final = 24
-"""Of the tier in an event's third word."""
-_NOTES: Final = 64
-"""Objects told of in one call."""
-
-
-@dataclass(frozen=True)
-class TieringStats:
-    """The lower tiers at one moment.
-
-    Attributes:
-        stored: objects known by tier, ``blocks`` and ``checkpoints``.
-        tiers: what each tier did and how it stands; see :class:`kvstrata.tiers.counters.TierStats`.
-        workers: threads, queues, waits; None where there are no bytes.
-        loads: loads by how they ended, ``joined`` requests, ``deadline_expired`` waiters.
-        loads_in_flight: now.
-        longest_load_s: from a load's admission until its pages were sealed.
-        spills: objects by what became of them.
-        spills_waiting: units that wait, and objects being written.
-        looked_up: objects ``found`` in the tiers that this manager had not known there.
-        trimmed: objects that went because they were ``expired`` or ``over_cap``; those of them
-            that had ``drifted``, gone behind our back; those that ``failed`` to go; ``rounds``.
-        catalogue_errors: times that the catalogue did not answer.
-    """
-
-    stored: dict[str, dict[str, int]]
-    tiers: dict[str, dict[str, Any]]
-    workers: WorkerStats | None
-    loads: dict[str, int]
-    loads_in_flight: int
-    longest_load_s: float
-    spills: dict[str, int]
-    spills_waiting: int
-    looked_up: dict[str, int]
-    trimmed: dict[str, int]
-    catalogue_errors: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
 
 
 class Tiering:
@@ -127,6 +80,10 @@ class Tiering:
         self.seal_flags = NO_CHECKSUM if self.is_books_only else 0
         self.objects = Objects(layout, call.arena, manager._storage, manager._registrar)
         self._shelves = Shelves(config, self.is_books_only, clock)
+        self.tickets = Tickets(manager._admission)
+        self.stored = StoredObjects(
+            call, self.objects, self._shelves, len(config.tiers), manager.validator.failures
+        )
         self.workers = Workers(config.workers, config.max_spills, clock)
         self._done: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._arrived = threading.Event()
@@ -161,53 +118,6 @@ class Tiering:
     def plan(self, request: Request, stored: bool = True) -> Plan:
         """Plan a request anew."""
         return self._manager._planner.plan(request, stored=stored)
-
-    def admit(self, plan: Plan) -> int:
-        """Ask admission for a plan; its ticket."""
-        control = self._manager._admission
-        return 0 if control is None else control.admit(plan, is_load=True)
-
-    def give_back(self, ticket: int) -> None:
-        """A ticket was not used."""
-        control = self._manager._admission
-        if control is not None and ticket:
-            control.withdrawn(ticket)
-
-    def holds(self, ticket: int, identity: int, leased: int, request: Request) -> None:
-        """A load runs on a ticket that its request will go on with."""
-        control = self._manager._admission
-        if control is not None and ticket:
-            control.loading(ticket, identity, leased, request)
-
-    def recovered(self, ticket: int) -> None:
-        """What a ticket was to load is loaded, or never will be."""
-        control = self._manager._admission
-        if control is not None and ticket:
-            control.recovered(ticket)
-
-    def unhold(self, ticket: int) -> None:
-        """The request that was admitted for a load will not begin on its ticket."""
-        control = self._manager._admission
-        if control is not None and ticket:
-            control.unhold(ticket)
-
-    def load_ended(self, identity: int) -> None:
-        """The sequence that owned a load's pages ends."""
-        control = self._manager._admission
-        if control is not None:
-            control.load_ended(identity)
-
-    def forget_ticket(self, request: Request) -> None:
-        """A request need not be admitted: another's load brings what it needs."""
-        control = self._manager._admission
-        if control is not None:
-            control.forget(request)
-
-    def check_unpromised(self, blocks: int) -> None:
-        """See :meth:`.admitting.AdmissionControl.check_unpromised`."""
-        control = self._manager._admission
-        if control is not None and blocks:
-            control.check_unpromised(blocks, "a spill")
 
     def observe(self, num_bytes: int, seconds: float) -> None:
         """A load of so many bytes took so long."""
@@ -254,73 +164,6 @@ class Tiering:
         plan = self.plan(request)
         if plan.load is not None:
             self.loader.prefetch(plan)
-
-    # what is stored
-
-    def note_stored(self, objects: Sequence[tuple[ObjectId, int, int]]) -> None:
-        """Log that objects lie in tiers: (identity, position, tiers), beside those known before."""
-        rows = zeros(len(objects), 6)
-        for row, (identity, position, tiers) in zip(rows, objects, strict=True):
-            key = key_words(identity.key)
-            mask = int(tiers_of(self.arena, identity.is_checkpoint, *key)) | tiers
-            self._fill(row, identity, position, mask, tiers.bit_length() - 1, Reason.NONE)
-        self._note(EventType.OBJECT_STORED, rows)
-
-    def forget(self, objects: Iterable[tuple[ObjectId, int, Reason]]) -> None:
-        """Log that objects are in these tiers no more."""
-        rows = []
-        for identity, tiers, reason in objects:
-            before = int(tiers_of(self.arena, identity.is_checkpoint, *key_words(identity.key)))
-            if before & tiers:
-                row = zeros(6)
-                self._fill(row, identity, 0, before & ~tiers, tiers.bit_length() - 1, reason)
-                rows.append(row)
-        if rows:
-            self._note(EventType.OBJECT_REMOVED, np.stack(rows))
-
-    def _fill(
-        self,
-        row: "np.ndarray[Any, np.dtype[np.int64]]",
-        identity: ObjectId,
-        position: int,
-        tiers: int,
-        changed: int,
-        reason: Reason,
-    ) -> None:
-        row[:2] = key_words(identity.key)
-        row[2] = self.object_bytes(identity.is_checkpoint)
-        row[3] = position | tiers << 32 | identity.is_checkpoint << 48
-        row[4], row[5] = changed + 1, int(reason)  # tier 0 is the device
-
-    def _note(self, kind: EventType, rows: "np.ndarray[Any, np.dtype[np.int64]]") -> None:
-        for at in range(0, len(rows), _NOTES):
-            part = rows[at : at + _NOTES]
-            self.call.run(note_objects, self.arena, self.call.ring, int(kind), part)
-
-    def met(self, key: tuple[int, int], is_checkpoint: bool, result: Loaded | LoadFailed) -> None:
-        """Log what was wrong with an object, forget where it is not, learn where it is now."""
-        identity = ObjectId(words_key(*key), is_checkpoint)
-        for tier, fault in result.faults:
-            if fault.reason is Reason.LOAD_CANCELLED:
-                continue  # nothing was wrong with it
-            payload = zeros(4)
-            payload[:2] = key
-            both = np.array([fault.expected & 2**64 - 1, fault.found & 2**64 - 1], dtype=np.uint64)
-            payload[2:] = both.view(np.int64)
-            kind = EventType.OBJECT_FAILED | (tier + 1) << _TIER_SHIFT
-            reason = int(fault.reason)
-            self.call.run(note, self.arena, self.call.ring, kind, fault.group, 0, reason, payload)
-            self._manager.validator.failures[0, fault.reason.name, "disk"] += 1
-        if result.gone:
-            reason = result.faults[-1][1].reason if result.faults else Reason.OBJECT_MISSING
-            for tier in range(len(self.config.tiers)):
-                if result.gone >> tier & 1:
-                    self.forget([(identity, 1 << tier, reason)])
-            self._shelves.uncatalogue(self.objects.schema(), identity, result.gone)
-        if isinstance(result, Loaded):
-            gained = result.gained & ~int(tiers_of(self.arena, is_checkpoint, *key))
-            if gained:
-                self.note_stored([(identity, result.header.position, gained)])
 
     def used(self, keys: Arena, with_checkpoint: bool) -> None:
         """A prefix is used, or hung something new from: int64[n, 2], keys of its blocks."""
@@ -369,7 +212,7 @@ class Tiering:
         done = threading.Event()
 
         def apply() -> None:
-            self.forget(objects)
+            self.stored.forget(objects)
             done.set()
 
         self.completed(apply)
@@ -382,7 +225,7 @@ class Tiering:
         fault = Fault(Reason.OBJECT_MISSING, 0, 0, 0, "was to be deleted and had gone before")
         met = LoadFailed(fault, ((tier, fault),))
         key = key_words(identity.key)
-        self.completed(lambda: self.met(key, identity.is_checkpoint, met))
+        self.completed(lambda: self.stored.met(key, identity.is_checkpoint, met))
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until something has ended that the next call will apply; whether it has."""
@@ -408,19 +251,8 @@ class Tiering:
 
     def stats(self) -> TieringStats:
         """Counts; see :class:`TieringStats`."""
-        names = [tier.name for tier in self.config.tiers]
-        masks = self.tables.stored[1:, STORED_TIERS]
-        stored = {
-            name: {
-                "blocks": int(np.count_nonzero(masks & TIERS_MASK & (1 << tier))),
-                "checkpoints": int(
-                    np.count_nonzero(masks >> CHECKPOINT_TIERS & TIERS_MASK & (1 << tier))
-                ),
-            }
-            for tier, name in enumerate(names)
-        }
         return TieringStats(
-            stored=stored,
+            stored=count_stored(self.tables.stored, [tier.name for tier in self.config.tiers]),
             tiers=self._shelves.stats(),
             workers=None if self.is_books_only else self.workers.stats(),
             loads=dict(self.loader.counts),
@@ -443,7 +275,7 @@ class Tiering:
         self._closed = True
         spiller = self.spiller
         self._until(lambda: not spiller.num_waiting or spiller.is_held_up, _CLOSE_S)
-        self._shelves.retain(self.forget, self._drifted)
+        self._shelves.retain(self.stored.forget, self._drifted)
         self.stop(_CLOSE_S)
         self._apply()
         self.loader.close()

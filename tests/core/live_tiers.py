@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kvstrata import CacheManager, ConfigError, OutOfPages, StaleLease
+from kvstrata.asking import ask_of
 from kvstrata.core.events import NO_CHECKSUM, EventType, Reason
 from kvstrata.core.finish import end_sequence
 from kvstrata.core.keys import key_words
@@ -25,7 +26,6 @@ from kvstrata.core.room import MORE, NO_ROOM, STALE
 from kvstrata.core.spilling import note_objects
 from kvstrata.core.steps import WORK_KEY_0, WORK_KEY_1, WORK_SUMS
 from kvstrata.core.words import HOLDER_ID, POOL_ABI, Arena
-from kvstrata.planning import ask_of
 from kvstrata.requests import Plan
 
 from .tier_verbs import Object

@@ -12,12 +12,11 @@ import torch
 from numpy.typing import NDArray
 from transformers import DeepseekV4ForCausalLM
 
-from kvstrata import CacheConfig, CacheManager, LogConfig
+from kvstrata import CacheConfig, CacheManager, LogConfig, TieringStats
 from kvstrata.engines.transformers.calls import Call
 from kvstrata.engines.transformers.engine import Engine, Generation
 from kvstrata.engines.transformers.layout import layout_for_model
 from kvstrata.engines.transformers.stock import CallHistory, replay_stock
-from kvstrata.tiering import TieringStats
 from kvstrata.tiers.config import TierConfig, TiersConfig
 from kvstrata.tiers.format import ObjectId, Schema
 

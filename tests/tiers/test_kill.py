@@ -27,12 +27,12 @@ from kvstrata.core.words import (
     TIERS_MASK,
 )
 from kvstrata.eventstore.log import open_replayed, read_events
-from kvstrata.loading import Loader
+from kvstrata.fetching import Fetcher
 from kvstrata.shelves import Shelves
-from kvstrata.spilling import Spiller
 from kvstrata.tiers.checking import check_object
 from kvstrata.tiers.format import TRAILER_BYTES, ObjectId
 from kvstrata.tiers.local import LocalStore
+from kvstrata.writing import Writer
 from tests.eventstore.support import shared_corner
 from tests.eventstore.test_kill import acknowledged_by, in_child
 from tests.system.seven_groups import LAYOUT
@@ -44,8 +44,8 @@ from .watched import temporaries
 IN_STORE = ("pwritev", "fdatasync", "link", "sync_directory", "unlink", "preadv")
 AT_CALL = {
     "catalogue": (Shelves, "catalogue"),
-    "log of a spill": (Spiller, "_ended"),
-    "end of a load": (Loader, "_end"),
+    "log of a spill": (Writer, "_ended"),
+    "end of a load": (Fetcher, "end"),
 }
 PLACES = (*IN_STORE, *AT_CALL)
 

@@ -6,6 +6,7 @@ from itertools import chain
 import numpy as np
 
 from kvstrata import CacheManager, LogConfig, Rates, Request
+from kvstrata.asking import ask_of
 from kvstrata.config import CacheConfig
 from kvstrata.core.arena import new_arena
 from kvstrata.core.begin import ASK_WORDS
@@ -25,7 +26,6 @@ from kvstrata.core.loading import (
 from kvstrata.core.spilling import note_objects
 from kvstrata.core.steps import WORK_KEY_0, WORK_KEY_1, WORK_SUMS
 from kvstrata.core.words import HOLDER_ID, Arena
-from kvstrata.planning import ask_of
 from kvstrata.requests import Load, Plan
 
 from .stamps import layout_of

@@ -1,0 +1,227 @@
+"""Carrying a load out: pages taken, objects read into them by workers, sealed or given up."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kvstrata.core import finish as core_finish
+from kvstrata.core.events import EventType, Reason
+from kvstrata.core.keys import words_key
+from kvstrata.core.loading import (
+    LOAD_GOOD_BLOCKS,
+    LOAD_GOOD_IMAGE,
+    LOAD_IMAGE,
+    LOAD_REASON,
+    drain_load,
+    end_load,
+    take_load,
+)
+from kvstrata.core.room import MORE
+from kvstrata.core.steps import WORK_KEY_0, WORK_KEY_1, WORK_SUMS
+from kvstrata.core.stored import tiers_of
+from kvstrata.core.words import HOLDER_ID, HOLDER_SEALED, HOLDER_TAINTED, Arena
+from kvstrata.tiers.format import ObjectId
+from kvstrata.tiers.jobs import Job
+from kvstrata.tiers.outcomes import Loaded
+
+from .asking import keys_of
+from .caller import zeros
+from .load_in_flight import LoadInFlight, why_partial
+from .requests import Load, Plan
+
+if TYPE_CHECKING:
+    from .tiering import Tiering
+
+__all__ = ["Fetcher"]
+
+_LOG: Final = logging.getLogger("kvstrata.tiers")
+
+
+class Fetcher:
+    """Carries out the loads of one manager; who waits for which is the loader's to know.
+
+    Args:
+        tiering: what it is part of.
+        ended: told of every load that has ended, whether it came whole, and its bytes.
+    """
+
+    def __init__(
+        self, tiering: "Tiering", ended: Callable[[LoadInFlight, bool, int], None]
+    ) -> None:
+        self._tiering = tiering
+        self._ended = ended
+
+    def begin(self, plan: Plan, wanted: Load, row: int, words: Arena, ticket: int) -> LoadInFlight:
+        """Take the pages of a load that the core has begun; :meth:`fetch` comes next."""
+        tiering, call = self._tiering, self._tiering.call
+        code = MORE
+        leased = len(plan.blocks[: wanted.first])
+        while code == MORE:
+            code = call.run(take_load, call.arena, call.ring, row, leased, words)
+        keys = keys_of(plan.keys, wanted, tiering.layout.block_tokens)
+        now_s = tiering.clock()
+        load = LoadInFlight(
+            row=row,
+            identity=int(tiering.tables.holders[row, HOLDER_ID]),
+            leased=leased,
+            all_keys=keys,
+            keys=np.array([key[:2] for key in keys if not key[2]], np.int64).reshape(-1, 2),
+            checkpoint=keys[-1][:2] if keys and keys[-1][2] else None,
+            words=words,
+            num_bytes=wanted.num_bytes,
+            ticket=ticket,
+            began_s=now_s,
+            until_s=now_s + tiering.config.load_deadline_s,
+        )
+        tiering.tickets.holds(ticket, load.identity, leased, plan.request)
+        payload = zeros(4)
+        payload[:3] = load.identity, len(keys), load.num_bytes
+        call.note(EventType.LOAD_BEGUN, payload)
+        tiering.used(plan.keys[: leased + len(load.keys)], load.checkpoint is not None)
+        load.results = [None] * len(keys)
+        load.open = len(keys)
+        return load
+
+    def fetch(self, load: LoadInFlight) -> None:
+        """Hand every object of a load to the workers; without bytes there is nothing to fetch."""
+        tiering = self._tiering
+        if tiering.is_books_only:
+            load.open = 0
+            load.brought_bytes = load.num_bytes
+            self.end(load, len(load.keys), load.checkpoint is not None)
+            return
+        tables = tiering.tables
+        blocks = tables.holder_blocks[load.row, load.leased :][: len(load.keys)].tolist()
+        units = [(True, block) for block in blocks]
+        if load.checkpoint is not None:
+            units.append((False, int(load.words[LOAD_IMAGE])))
+        # The checkpoint first: without it the blocks may be of no use.
+        for number in reversed(range(len(units))):
+            is_block, unit = units[number]
+            first, second, _ = load.all_keys[number]
+            tiering.workers.submit(
+                "load",
+                self._work(load, number, is_block, unit, (first, second)),
+                partial(self._came, load, number),
+            )
+
+    def _work(
+        self, load: LoadInFlight, number: int, is_block: bool, unit: int, key: tuple[int, int]
+    ) -> Callable[[], None]:
+        tiering = self._tiering
+        identity = ObjectId(words_key(*key), not is_block)
+        tiers = int(tiers_of(tiering.arena, not is_block, *key)) & tiering.readable()
+        pages = tiering.objects.pages(is_block, unit)
+        checksum = tiering.objects.checksum(is_block, unit)
+        tierset = tiering.tierset()
+
+        def dead() -> bool:
+            return load.given_up or (is_block and load.first_bad < number)
+
+        def work() -> None:
+            if not dead():
+                load.results[number] = tierset.load(identity, tiers, pages, checksum, dead)
+
+        return work
+
+    def _came(self, load: LoadInFlight, number: int, job: Job) -> None:
+        """One object came, or did not; on a worker's thread."""
+        if job.error is not None:
+            _LOG.error("a load failed unexpectedly: %r", job.error)
+        with load.lock:
+            if not isinstance(load.results[number], Loaded):
+                load.first_bad = min(load.first_bad, number)
+            load.open -= 1
+            last = load.open == 0
+        if last:
+            self._tiering.completed(lambda: self._arrived(load))
+
+    def _arrived(self, load: LoadInFlight) -> None:
+        """Everything of a load has come or failed; on the mutating thread."""
+        num_blocks = len(load.keys)
+        good = 0
+        while good < num_blocks and isinstance(load.results[good], Loaded):
+            good += 1
+        image = load.checkpoint is not None and good == num_blocks
+        image = image and isinstance(load.results[-1], Loaded)
+        self._report(load)
+        if load.given_up:
+            good, image = 0, False
+        self.end(load, good, image)
+
+    def _report(self, load: LoadInFlight) -> None:
+        """Log what was wrong with objects, and forget those that are not there."""
+        if self._tiering.tables.holders[load.row, HOLDER_TAINTED]:
+            return  # they were stored for readers that are gone
+        for number, result in enumerate(load.results):
+            is_block = number < len(load.keys)
+            key = tuple(load.keys[number].tolist()) if is_block else load.checkpoint
+            if key is None or result is None:
+                continue
+            self._tiering.stored.met(key, not is_block, result)
+
+    def end(self, load: LoadInFlight, good: int, image: bool) -> None:
+        """Seal what came whole, give up the rest, and tell admission."""
+        tiering, call = self._tiering, self._tiering.call
+        words = load.words
+        words[[LOAD_GOOD_BLOCKS, LOAD_GOOD_IMAGE]] = good, image
+        if not words[LOAD_REASON]:
+            words[LOAD_REASON] = why_partial(load)
+        history = len(tiering.layout.history_groups)
+        work = zeros(len(load.keys), WORK_SUMS + history)
+        work[:, WORK_KEY_0 : WORK_KEY_1 + 1] = load.keys
+        sums = zeros(2 + max(len(tiering.layout.state_groups), 1))
+        num_bytes = load.brought_bytes
+        for number, result in enumerate(load.results):
+            if not isinstance(result, Loaded):
+                continue
+            num_bytes += result.num_bytes
+            if number < len(load.keys):
+                work[number, WORK_SUMS:] = result.header.checksums
+            else:
+                sums[2:] = result.header.checksums
+        if load.checkpoint is not None:
+            sums[:2] = load.checkpoint
+        tainted = bool(tiering.tables.holders[load.row, HOLDER_TAINTED])
+        code = MORE
+        while code == MORE:
+            code = call.run(
+                end_load, call.arena, call.ring, load.row, work, sums, words, tiering.seal_flags
+            )
+        now_s = tiering.clock()
+        load.ended_s = now_s
+        sealed = int(tiering.tables.holders[load.row, HOLDER_SEALED]) - load.leased
+        payload = zeros(4)
+        payload[0], payload[1] = load.identity, max(sealed, 0) + (image and not tainted)
+        payload[2], payload[3] = num_bytes, int((now_s - load.began_s) * 1e6)
+        call.note(EventType.LOAD_ENDED, payload, int(words[LOAD_REASON]))
+        self._ended(load, good == len(load.keys) and not tainted, num_bytes)
+
+    def drain(self, load: LoadInFlight, reason: Reason) -> None:
+        """Nobody waits for a load any more; its pages drain until the last read has ended."""
+        call = self._tiering.call
+        load.given_up = True
+        load.words[LOAD_REASON] = int(reason)
+        code = MORE
+        while code == MORE:
+            code = call.run(drain_load, call.arena, call.ring, load.row, load.words)
+
+    def release(self, load: LoadInFlight) -> None:
+        """End the sequence that owns a load: what it sealed is found, and pinned no more."""
+        self._tiering.tickets.load_ended(load.identity)
+        call = self._tiering.call
+        how = np.array([int(Reason.FINISHED), 0, 0], dtype=np.int64)
+        sums = zeros(max(len(self._tiering.layout.state_groups), 1))
+        code = call.run(
+            core_finish.end_sequence,
+            call.arena,
+            self._tiering.steps,
+            call.ring,
+            load.identity,
+            sums,
+            how,
+        )
+        call.drain_limbo(code)
