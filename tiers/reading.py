@@ -26,6 +26,7 @@ from .schema import (
     FORMAT_VERSION,
     HEAD_BYTES,
     MAX_HEADER_BYTES,
+    POSITIONS,
     ROW_BYTES,
     SEAL_BYTES,
     TRAILER_BYTES,
@@ -89,6 +90,8 @@ def _describe(header: Bytes, fields: tuple[Any, ...], crc: int) -> Description |
         return _fault(Reason.OBJECT_HEADER, "parts of the header", size, num_parts)
     if unit not in (BLOCK, CHECKPOINT):
         return _fault(Reason.OBJECT_HEADER, "unit", BLOCK, unit)
+    if position >= POSITIONS:
+        return _fault(Reason.OBJECT_HEADER, "position below", POSITIONS, position)
     pages = []
     offset = size
     for at in range(HEAD_BYTES, size - SEAL_BYTES, ROW_BYTES):

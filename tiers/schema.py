@@ -21,6 +21,7 @@ __all__ = [
     "KEY_BYTES",
     "MAX_HEADER_BYTES",
     "MAX_PARTS",
+    "POSITIONS",
     "ROW_BYTES",
     "SEAL_BYTES",
     "TRAILER_BYTES",
@@ -41,6 +42,8 @@ ROW_BYTES: Final = 64
 SEAL_BYTES: Final = 64
 TRAILER_BYTES: Final = 16
 MAX_PARTS: Final = 255
+POSITIONS: Final = 1 << 32
+"""A position is less: events and tables have 32 bits for it."""
 MAX_HEADER_BYTES: Final = HEAD_BYTES + MAX_PARTS * ROW_BYTES + SEAL_BYTES
 """No header is longer: so many first bytes of an object are enough for ``read_any``."""
 

@@ -26,7 +26,8 @@ class Marker(StrEnum):
     UNLOGGED = "unlogged"
     """Changes went past the log: pages in the pools may not be what the log says."""
     UNTRUSTED = "untrusted"
-    """A recovery distrusted the pools and its outcome is not yet in the log."""
+    """A recovery distrusted the pools and its outcome is not yet in the log; or an engine ended
+    while something could still write them."""
 
 
 @dataclass(frozen=True)

@@ -211,6 +211,16 @@ class EventLog:
         except OSError:
             return  # the status page says it; nothing else can be done on a failing device
 
+    def distrust_pools(self, reason: str) -> None:
+        """Somebody may still write the pools: the next start comes up without their pages.
+
+        The log itself goes on.
+        """
+        try:
+            self._paths.set_marker(self._system, Marker.UNTRUSTED, reason)
+        except OSError:
+            self.end_epoch(reason)
+
     def settle_recovery(self) -> None:
         """Believe the pools again: call it once the manager's recovery is in the log.
 

@@ -71,8 +71,8 @@ class Beginner:
         """See :meth:`.manager.CacheManager.begin`."""
         ticket = 0
         try:
+            plan = self._manager.with_tiers(plan)
             while True:
-                plan = self._manager.with_tiers(plan)
                 ask = ask_of(self._layout, plan, self._every)
                 ticket = self._ready(plan, ask)
                 better = self._manager.judged(plan)
@@ -80,6 +80,8 @@ class Beginner:
                     break
                 self._give_back(ticket)
                 plan, ticket = better(plan), 0
+                if plan.load is not None:  # what was withdrawn here is stored
+                    plan = self._manager.with_tiers(plan)
             sequence = self._begin(plan, ask)
         except KvstrataError:
             self._give_back(ticket)

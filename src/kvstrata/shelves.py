@@ -19,6 +19,7 @@ from kvstrata.tiers.catalogue import Catalogue, Entry
 from kvstrata.tiers.config import TiersConfig
 from kvstrata.tiers.format import Header, ObjectId, Schema, parse_name
 from kvstrata.tiers.retention import Chosen, Retention, enforce
+from kvstrata.tiers.schema import KEY_BYTES, POSITIONS
 from kvstrata.tiers.tierset import TierSet
 
 __all__ = ["Shelves"]
@@ -128,6 +129,9 @@ class Shelves:
         def read(catalogue: Catalogue) -> None:
             for index, tier in enumerate(self._config.tiers):
                 for entry in catalogue.entries(tier.name, namespace, limit):
+                    if not _is_sound(entry):
+                        self.catalogue_errors += 1
+                        continue
                     identity = ObjectId(entry.key, entry.is_checkpoint)
                     tiers = found.get(identity, (0, 0))[1] | 1 << index
                     found[identity] = entry.position, tiers
@@ -200,7 +204,7 @@ class Shelves:
             return False
         try:
             work(self._opened())
-        except StoreError as error:
+        except (StoreError, TypeError, ValueError) as error:  # the last two: rows that are none
             self.catalogue_errors += 1
             self._away_until_s = self._clock() + _AWAY_S
             _LOG.warning("the catalogue is left alone for %g s: %s", _AWAY_S, error)
@@ -291,6 +295,14 @@ class Shelves:
             self._url = ""
             if self._catalogue is not None:
                 self._catalogue.close()
+
+
+def _is_sound(entry: Entry) -> bool:
+    """Whether a row can be one of an object: anybody may have written it."""
+    key: object = entry.key
+    position: object = entry.position
+    has_key = isinstance(key, bytes) and len(key) == KEY_BYTES
+    return has_key and isinstance(position, int) and 0 <= position < POSITIONS
 
 
 def _names_of(

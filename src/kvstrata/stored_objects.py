@@ -14,6 +14,7 @@ from kvstrata.core.stored import tiers_of
 from kvstrata.core.words import Arena
 from kvstrata.tiers.format import ObjectId
 from kvstrata.tiers.outcomes import Loaded, LoadFailed
+from kvstrata.tiers.schema import POSITIONS
 
 from .caller import CoreCaller, zeros
 from .objects import Objects
@@ -58,7 +59,11 @@ class StoredObjects:
         return int(tiers_of(self._call.arena, identity.is_checkpoint, *key))
 
     def add(self, objects: Sequence[tuple[ObjectId, int, int]]) -> None:
-        """Log that objects lie in tiers: (identity, position, tiers), beside those known before."""
+        """Log that objects lie in tiers: (identity, position, tiers), beside those known before.
+
+        A position that no event can tell is no object's of ours: it is passed over.
+        """
+        objects = [one for one in objects if 0 <= one[1] < POSITIONS]
         rows = zeros(len(objects), 6)
         for row, (identity, position, tiers) in zip(rows, objects, strict=True):
             mask = self.tiers(identity) | tiers

@@ -162,7 +162,7 @@ class Tiering:
     def load_ahead(self, request: Request) -> None:
         """Begin to load what a request will need, now that it is known where."""
         plan = self.plan(request)
-        if plan.load is not None:
+        if plan.load is not None and not self._closed:
             self.loader.prefetch(plan)
 
     def used(self, keys: Arena, with_checkpoint: bool) -> None:
@@ -274,9 +274,9 @@ class Tiering:
             return
         self._closed = True
         spiller = self.spiller
-        self._until(lambda: not spiller.num_waiting or spiller.is_held_up, _CLOSE_S)
+        settled = self._until(lambda: not spiller.num_waiting or spiller.is_held_up, _CLOSE_S)
         self._shelves.retain(self.stored.forget, self._drifted)
-        self.stop(_CLOSE_S)
+        self.stop(_CLOSE_S if settled else 0.0)
         self._apply()
         self.loader.close()
         self.spiller.close()
@@ -285,5 +285,9 @@ class Tiering:
         """Stop the workers, after so many seconds whatever is under way, and close the tiers."""
         if not self._stopped:
             self._stopped = True
-            self.workers.close(drain_s)
+            ended = self.workers.close(drain_s)
+            log = self._manager.log
+            if log is not None and any(job.kind == "load" for job in ended.stuck):
+                # It has the address of pages that the next engine may have given to others.
+                log.distrust_pools("a read from a tier did not end")
             self._shelves.close()
