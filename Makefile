@@ -53,13 +53,13 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-engine: $(INPUTS) | $(BIN)/python
-	$(PIP) install --constraint constraints.txt --editable '.[engine,tiers]'
+	$(PIP) install --constraint constraints.txt --editable '.[engine,tiers,api]'
 	touch $@
 
 $(VENV)/.installed-bench: $(INPUTS) | $(BIN)/python
-	$(PIP) install --constraint constraints.txt --editable '.[engine,tiers,bench]'
+	$(PIP) install --constraint constraints.txt --editable '.[engine,tiers,api,bench]'
 	touch $@ $(VENV)/.installed-engine
 
 $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
-	$(PIP) install --constraint constraints.txt --editable '.[engine,tiers,postgres,dev]'
+	$(PIP) install --constraint constraints.txt --editable '.[engine,tiers,api,postgres,dev]'
 	touch $@ $(VENV)/.installed-engine
