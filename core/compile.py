@@ -6,7 +6,8 @@ may neither allocate arrays nor hand one back to Python.
 
 Numba's own file cache looks only at the file of the function at hand. A table edited in another
 module, frozen into the machine code as a constant, would go unnoticed. So the cache folder here
-is named by a digest of *all* core sources: any edit starts an empty one.
+is named by a digest of *all* core sources: any edit starts an empty one. A module elsewhere that
+compiles a function adds the digest of its own file.
 """
 
 import hashlib
@@ -52,16 +53,20 @@ def cache_folder() -> Path:
 
 
 class _Locator(caching._CacheLocator):
-    """Places compiled code in :func:`cache_folder`; the folder's name is the source stamp."""
+    """Places compiled code in :func:`cache_folder`, whose name stamps the core's sources."""
 
     def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
         self._name = f"{py_func.__module__}.{py_func.__qualname__}"
+        self._stamp = _DIGEST
+        path = Path(py_file).resolve()
+        if path.parent != _CORE and path.is_file():
+            self._stamp += hashlib.sha256(path.read_bytes()).hexdigest()[:32]
 
     def get_cache_path(self) -> str:
         return str(cache_folder())
 
     def get_source_stamp(self) -> str:
-        return _DIGEST
+        return self._stamp
 
     def get_disambiguator(self) -> str:
         return hashlib.sha256(self._name.encode()).hexdigest()[:10]
