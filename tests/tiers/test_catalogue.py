@@ -77,7 +77,7 @@ def test_a_writer_waits_for_another_one(catalogue_url: str, tmp_path: Path) -> N
 def test_a_writer_that_waits_too_long_is_an_error(
     catalogue_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_BUSY_S", 0.1)
+    monkeypatch.setattr("kvstrata.eventstore.database._BUSY_S", 0.1)
     catalogue = Catalogue.open(catalogue_url)
     catalogue.add([entry(1)])
     other = sqlite3.connect(tmp_path / "catalogue.sqlite", isolation_level=None)
