@@ -89,7 +89,16 @@ from .words import (
     Arena,
 )
 
-__all__ = ["Arena", "ArenaParams", "Tables", "arena_digest", "new_arena", "open_tables"]
+__all__ = [
+    "Arena",
+    "ArenaParams",
+    "Tables",
+    "arena_digest",
+    "new_arena",
+    "open_tables",
+    "slice_digest",
+    "slice_words",
+]
 
 
 class Units(NamedTuple):
@@ -335,3 +344,21 @@ def open_tables(arena: Arena) -> Tables:
 def arena_digest(arena: Arena) -> bytes:
     """16 bytes that two arenas share if and only if they are equal, word for word."""
     return hashlib.sha256(arena.data.cast("B")).digest()[:16]
+
+
+def slice_words(arena: Arena, num_slices: int) -> int:
+    """Words of each of an arena's slices but the last, which may be shorter, even empty."""
+    return -(-len(arena) // num_slices)
+
+
+def slice_digest(arena: Arena, number: int, num_slices: int) -> bytes:
+    """16 bytes that equal those of the same words of another arena, where these are equal.
+
+    Args:
+        arena: the arena.
+        number: of the slice, from 0.
+        num_slices: slices into which the arena is cut, at least 1.
+    """
+    words = slice_words(arena, num_slices)
+    part = arena[number * words : (number + 1) * words]
+    return hashlib.sha256(part.data.cast("B") if len(part) else b"").digest()[:16]

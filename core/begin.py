@@ -88,13 +88,18 @@ __all__ = ["begin", "checkpoint_loaded", "count_idle", "why_not"]
     ASK_CAPTURE_1,
     ASK_CAPTURE_2,
     ASK_OWNER,
-) = range(17)
-ASK_WORDS: Final = 17
-"""KEY: of the partial block where there is one, else of the last block."""
+    ASK_RESUMED_B,
+    ASK_RESUMED_C,
+    ASK_RESUMED_D,
+) = range(20)
+ASK_WORDS: Final = 20
+"""KEY: of the partial block where there is one, else of the last block. RESUMED: words of
+REQUEST_RESUMED as they are to stand in it."""
 
 _SEQUENCE_BEGUN: Final = int(EventType.SEQUENCE_BEGUN)
 _LEASE_GRANTED: Final = int(EventType.LEASE_GRANTED)
 _CHECKPOINT_RELEASED: Final = int(EventType.CHECKPOINT_RELEASED)
+_REQUEST_RESUMED: Final = int(EventType.REQUEST_RESUMED)
 _PAGE_WRITING: Final = int(EventType.PAGE_WRITING)
 _PAGE_OPENED: Final = int(EventType.PAGE_OPENED)
 _PRIVATE: Final = int(Role.PRIVATE)
@@ -207,6 +212,13 @@ def emit_begun(
     return emit_note(arena, ring, now_ns, _SEQUENCE_BEGUN, 0, 0, identity, b, seed_0, seed_1)
 
 
+@helper
+def emit_resumed(arena: Arena, ring: Arena, now_ns: int, identity: int, ask: Arena) -> int:
+    """REQUEST_RESUMED: where a request resumes, and where what it reuses came from."""
+    b, c, d = ask[ASK_RESUMED_B], ask[ASK_RESUMED_C], ask[ASK_RESUMED_D]
+    return emit_note(arena, ring, now_ns, _REQUEST_RESUMED, 0, 0, identity, b, c, d)
+
+
 @compiled
 def why_not(arena: Arena, plan: Arena, ask: Arena) -> int:
     """Whether :func:`begin` would begin now: DONE, STALE or NO_ROOM; changes nothing."""
@@ -251,6 +263,8 @@ def begin(arena: Arena, steps: Arena, ring: Arena, plan: Arena, ask: Arena, now_
     code = emit_begun(arena, ring, now_ns, identity, ask[ASK_PROMPT_TOKENS], seed_0, seed_1)
     if (ask[ASK_NUM_BLOCKS] > 0 or ask[ASK_PARTIAL] != 0) and code == DONE:
         code = emit_grant(arena, ring, now_ns, row, identity, ask)
+    if code == DONE:
+        code = emit_resumed(arena, ring, now_ns, identity, ask)
     if code == DONE:
         wants_block = ask[ASK_PARTIAL] != 0
         code = take_own_units(arena, ring, now_ns, row, ask[ASK_POSITION], wants_block)

@@ -25,6 +25,7 @@ __all__ = [
     "WITH_PARTIAL",
     "EventType",
     "Reason",
+    "ResumeSource",
     "decode_payload",
 ]
 
@@ -97,6 +98,12 @@ class EventType(IntEnum):
     ADMISSION_DENIED = 55
     COMPLETION_ANOMALY = 56
     SCRUBBED = 57
+    REQUEST_RESUMED = 58
+    SLICE_DIGEST = 59
+    NUMERIC_DRIFT = 60
+    COMMAND_TAKEN = 61
+    COMMAND_ENDED = 62
+    DIVERGENCE_REPORTED = 63
 
 
 PAGE_EVENTS_END: Final = 16
@@ -114,6 +121,7 @@ class Reason(IntEnum):
     UNREFERENCED = 6
     BYTES_UNTRUSTED = 7
     SUSPENDED = 8
+    OPERATOR = 9
 
     CHECKSUM_MISMATCH = 64
     PARTIAL_WRITE = 65
@@ -170,6 +178,18 @@ class Reason(IntEnum):
     LOAD_CANCELLED = 182
     LOAD_DEADLINE = 183
 
+    DRIFTED = 192
+
+
+class ResumeSource(IntEnum):
+    """What a request resumed on, as REQUEST_RESUMED tells it. Stable numbers."""
+
+    COLD = 0
+    HISTORY = 1
+    CHECKPOINT = 2
+    REPLAY = 3
+    SUSPENDED = 4
+
 
 _HEAD: Final = [
     ("seqno", "<u8"),
@@ -211,6 +231,14 @@ _OBJECT: Final = [
 # load: the sequence that owns its pages; objects: blocks and checkpoints; micros: since it began
 _LOAD: Final = [("load", "<u8"), ("objects", "<u8"), ("num_bytes", "<u8"), ("micros", "<u8")]
 _SPILL: Final = [("lease", "<u8"), ("objects", "<u8"), ("num_bytes", "<u8"), ("micros", "<u8")]
+# prefix: the first half of the name of the blob with what does not fit, zeros for none
+_COMMAND: Final = [
+    ("command", "<u8"),
+    ("kind", "<u4"),
+    ("outcome", "<u4"),
+    ("changed", "<u8"),
+    ("prefix", "V8"),
+]
 
 PAYLOADS: Final[dict[EventType, np.dtype[np.void]]] = {
     kind: np.dtype(fields)
@@ -297,19 +325,52 @@ PAYLOADS: Final[dict[EventType, np.dtype[np.void]]] = {
         EventType.ADMISSION_DENIED: _ADMISSION,
         EventType.COMPLETION_ANOMALY: [("identity", "<u8"), ("_b", "V24")],
         EventType.SCRUBBED: [("pages", "<u8"), ("bytes", "<u8"), ("bad", "<u8"), ("_d", "<i8")],
+        # resume_at = kept + loaded + what others had left here; the rest of the prompt is computed
+        EventType.REQUEST_RESUMED: [
+            ("sequence", "<u8"),
+            ("resume_at", "<u4"),
+            ("reused", "<u4"),
+            ("loaded", "<u4"),
+            ("prompt", "<u4"),
+            ("kept", "<u4"),
+            ("source", "<u4"),
+        ],
+        # slices of equal size, the last one perhaps shorter; just before this event
+        EventType.SLICE_DIGEST: [
+            ("slice", "<u4"),
+            ("num_slices", "<u4"),
+            ("first_word", "<u8"),
+            ("digest", "V16"),
+        ],
+        EventType.NUMERIC_DRIFT: [
+            ("max_abs", "<f8"),
+            ("cosine", "<f8"),
+            ("layer", "<u4"),
+            ("entries", "<u4"),
+            ("tolerance", "<f8"),
+        ],
+        EventType.COMMAND_TAKEN: _COMMAND,
+        EventType.COMMAND_ENDED: _COMMAND,
+        # the first and last seqno of the range in which a reader's tables went another way
+        EventType.DIVERGENCE_REPORTED: [
+            ("first", "<u8"),
+            ("last", "<u8"),
+            ("slice", "<u8"),
+            ("prefix", "V8"),
+        ],
     }.items()
 }
 """Named fields of each type's payload, 32 bytes each; names that begin with _ are padding."""
 
 
-def decode_payload(event: np.void) -> dict[str, int | str]:
+def decode_payload(event: np.void) -> dict[str, int | float | str]:
     """Payload fields of one event by name.
 
     Args:
         event: one element of an :data:`EVENT_DTYPE` array.
 
     Returns:
-        Field name → integer, or hexadecimal digits for keys and digests; empty for a type this
+        Field name → number, or hexadecimal digits for keys and digests; empty for a type this
         version does not know.
     """
     try:
@@ -317,9 +378,9 @@ def decode_payload(event: np.void) -> dict[str, int | str]:
     except ValueError:
         return {}
     raw: npt.NDArray[np.void] = np.frombuffer(event.tobytes()[32:], dtype=fields)
-    decoded: dict[str, int | str] = {}
+    decoded: dict[str, int | float | str] = {}
     for name in fields.names or ():
         if not name.startswith("_"):
             value = raw[name][0]
-            decoded[name] = value.tobytes().hex() if value.dtype.kind == "V" else int(value)
+            decoded[name] = value.tobytes().hex() if value.dtype.kind == "V" else value.item()
     return decoded

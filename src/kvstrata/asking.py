@@ -1,10 +1,13 @@
 """A plan as the core reads it, and the objects that it names."""
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
 from kvstrata.core import begin as core_begin
 from kvstrata.core.errors import StaleLease
+from kvstrata.core.events import ResumeSource
 from kvstrata.core.keys import key_words
 from kvstrata.core.layout import CacheLayout
 from kvstrata.core.room import STALE
@@ -13,6 +16,8 @@ from kvstrata.core.words import Arena
 from .requests import Load, Plan
 
 __all__ = ["ask_of", "check_fresh", "keys_of"]
+
+_SOURCES: Final = {source.name.lower(): int(source) for source in ResumeSource}
 
 
 def keys_of(
@@ -43,8 +48,15 @@ def check_fresh(layout: CacheLayout, arena: Arena, plan: Plan) -> None:
         raise StaleLease("the plan's pages changed since it was made; match again")
 
 
-def ask_of(layout: CacheLayout, plan: Plan, every: int = 0) -> tuple[Arena, Arena]:
+def ask_of(layout: CacheLayout, plan: Plan, every: int = 0, loaded: int = 0) -> tuple[Arena, Arena]:
     """A plan as the core reads it.
+
+    Args:
+        layout: the layout.
+        plan: the plan.
+        every: tokens between checkpoints taken besides those it wants, 0 for none.
+        loaded: tokens below its resume point that a lower tier gave for this request, and that it
+            had not computed itself before.
 
     Returns:
         int64[n, 4] block ids with generations and keys, and int64[ASK_WORDS], in the order of
@@ -70,6 +82,9 @@ def ask_of(layout: CacheLayout, plan: Plan, every: int = 0) -> tuple[Arena, Aren
         every,
         *captures,
         0,  # the owner, of a lease
+        plan.resume_at | plan.reused_tokens << 32,
+        loaded | plan.prompt_tokens << 32,
+        min(plan.request.computed, plan.resume_at) | _SOURCES.get(plan.source, 0) << 32,
     )
     ask: Arena = np.array(words, dtype=np.int64)
     rows: Arena = np.empty((num_blocks, 4), dtype=np.int64)

@@ -73,7 +73,8 @@ class Beginner:
         try:
             plan = self._manager.with_tiers(plan)
             while True:
-                ask = ask_of(self._layout, plan, self._every)
+                loaded = self._manager.loaded_tokens(plan)
+                ask = ask_of(self._layout, plan, self._every, loaded)
                 ticket = self._ready(plan, ask)
                 better = self._manager.judged(plan)
                 if better is None:

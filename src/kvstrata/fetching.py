@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Fetcher"]
 
+_JOB_BYTES: Final = 4 << 20
+"""A worker is handed about so many bytes of objects at once: enough that it seldom waits for the
+interpreter's lock, little enough that all workers have some and a load given up soon ends."""
+
 _LOG: Final = logging.getLogger("kvstrata.tiers")
 
 
@@ -93,48 +97,47 @@ class Fetcher:
             load.brought_bytes = load.num_bytes
             self.end(load, len(load.keys), load.checkpoint is not None)
             return
-        tables = tiering.tables
-        blocks = tables.holder_blocks[load.row, load.leased :][: len(load.keys)].tolist()
-        units = [(True, block) for block in blocks]
-        if load.checkpoint is not None:
-            units.append((False, int(load.words[LOAD_IMAGE])))
+        num_blocks = len(load.keys)
+        blocks = tiering.tables.holder_blocks[load.row, load.leased :][:num_blocks].tolist()
         # The checkpoint first: without it the blocks may be of no use.
-        for number in reversed(range(len(units))):
-            is_block, unit = units[number]
-            first, second, _ = load.all_keys[number]
-            tiering.workers.submit(
-                "load",
-                self._work(load, number, is_block, unit, (first, second)),
-                partial(self._came, load, number),
-            )
+        if load.checkpoint is not None:
+            self._submit(load, num_blocks, False, [int(load.words[LOAD_IMAGE])])
+        most = max(1, _JOB_BYTES // tiering.objects.schema().object_bytes(False))
+        size = min(most, -(-num_blocks // tiering.config.workers))
+        for first in range(0, num_blocks, max(size, 1)):
+            self._submit(load, first, True, blocks[first : first + size])
 
-    def _work(
-        self, load: LoadInFlight, number: int, is_block: bool, unit: int, key: tuple[int, int]
-    ) -> Callable[[], None]:
+    def _submit(self, load: LoadInFlight, first: int, is_block: bool, units: list[int]) -> None:
+        """Hand some objects, from place ``first`` on, to a worker."""
         tiering = self._tiering
-        identity = ObjectId(words_key(*key), not is_block)
-        tiers = int(tiers_of(tiering.arena, not is_block, *key)) & tiering.readable()
-        pages = tiering.objects.pages(is_block, unit)
-        checksum = tiering.objects.checksum(is_block, unit)
+        keys = [key[:2] for key in load.all_keys[first : first + len(units)]]
+        identities = [ObjectId(words_key(*key), not is_block) for key in keys]
+        readable = tiering.readable()
+        tiers = [int(tiers_of(tiering.arena, not is_block, *key)) & readable for key in keys]
+        targets = tiering.objects.targets(is_block, units)
         tierset = tiering.tierset()
 
-        def dead() -> bool:
-            return load.given_up or (is_block and load.first_bad < number)
+        def dead(number: int) -> bool:
+            return load.given_up or (is_block and load.first_bad < first + number)
 
         def work() -> None:
-            if not dead():
-                load.results[number] = tierset.load(identity, tiers, pages, checksum, dead)
+            if dead(0):
+                return
+            found = tierset.load_many(identities, tiers, targets, dead)
+            for number, result in enumerate(found, first):
+                load.results[number] = result
+                if not isinstance(result, Loaded):
+                    load.failed(number)
 
-        return work
+        tiering.workers.submit("load", work, partial(self._came, load, first, len(units)))
 
-    def _came(self, load: LoadInFlight, number: int, job: Job) -> None:
-        """One object came, or did not; on a worker's thread."""
+    def _came(self, load: LoadInFlight, first: int, count: int, job: Job) -> None:
+        """Some objects came, or did not; on a worker's thread."""
         if job.error is not None:
             _LOG.error("a load failed unexpectedly: %r", job.error)
+            load.failed(first)
         with load.lock:
-            if not isinstance(load.results[number], Loaded):
-                load.first_bad = min(load.first_bad, number)
-            load.open -= 1
+            load.open -= count
             last = load.open == 0
         if last:
             self._tiering.completed(lambda: self._arrived(load))
@@ -195,7 +198,8 @@ class Fetcher:
         load.ended_s = now_s
         sealed = int(tiering.tables.holders[load.row, HOLDER_SEALED]) - load.leased
         payload = zeros(4)
-        payload[0], payload[1] = load.identity, max(sealed, 0) + (image and not tainted)
+        load.num_sealed = max(sealed, 0)
+        payload[0], payload[1] = load.identity, load.num_sealed + (image and not tainted)
         payload[2], payload[3] = num_bytes, int((now_s - load.began_s) * 1e6)
         call.note(EventType.LOAD_ENDED, payload, int(words[LOAD_REASON]))
         self._ended(load, good == len(load.keys) and not tainted, num_bytes)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Items
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,7 +134,7 @@ class Suspended:
             raise ConfigError("resume: expected tokens that begin with the prompt, found others")
         # The same request again, so that it keeps its place where it has to wait.
         if self._resumed is None or not np.array_equal(self._resumed.tokens, given):
-            self._resumed = replace(self.request, tokens=given)
+            self._resumed = self.request.continued(given, self.position)
         return self._resumed
 
     def __repr__(self) -> str:

@@ -31,6 +31,7 @@ class LoadInFlight:
         waiters: the requests that wait for it.
         results: one an object, blocks first; None until it came.
         open: objects that have not come.
+        num_sealed: blocks that came and were sealed.
         brought_bytes: came without being read, since there are no bytes.
         given_up: it is not waited for any more.
         ended_s: when its pages were sealed; None before.
@@ -52,11 +53,17 @@ class LoadInFlight:
     results: list[Loaded | LoadFailed | None] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     open: int = 0
+    num_sealed: int = 0
     brought_bytes: int = 0
     first_bad: int = 1 << 62
     given_up: bool = False
     ended_s: float | None = None
     is_ahead: bool = False
+
+    def failed(self, number: int) -> None:
+        """An object, by its place, did not come: the blocks behind it are of no use; any thread."""
+        with self.lock:
+            self.first_bad = min(self.first_bad, number)
 
     def waiting(self) -> int:
         """How many requests still wait."""

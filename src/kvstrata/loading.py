@@ -19,6 +19,7 @@ from kvstrata.core.room import NO_ROOM, STALE
 from kvstrata.core.words import HOLDER_ID, Arena
 
 from .asking import ask_of, keys_of
+from .brought import Brought
 from .caller import zeros
 from .fetching import Fetcher
 from .load_in_flight import LoadInFlight
@@ -49,6 +50,7 @@ class Loader:
         tiering: what it is part of.
 
     Attributes:
+        brought: what was loaded for requests that have not begun.
         counts: loads so far, by how they ended.
         longest_wait_s: from a load's admission until its pages were sealed.
     """
@@ -59,6 +61,7 @@ class Loader:
         self._by_key: dict[tuple[int, int, bool], LoadInFlight] = {}
         self._tries: dict[int, tuple[weakref.ref[Request], int]] = {}
         self._fetcher = Fetcher(tiering, self._ended)
+        self.brought = Brought()
         self._turns = Turns(tiering.config.max_loads, tiering.clock)
         self.counts: Counter[str] = Counter()
         self.longest_wait_s = 0.0
@@ -99,6 +102,7 @@ class Loader:
                 self._failed(request, _TRIES)
                 return self._tiering.plan(request, stored=False)
             if load.ended_s is not None:  # nothing to wait for: there are no bytes
+                self.brought.note(request, load.leased, load.num_sealed)
                 return self._tiering.plan(request)
         elif id(request) not in load.waiters:
             self.counts["joined"] += 1
@@ -225,6 +229,10 @@ class Loader:
             if num_bytes >= _LEAST_OBSERVED_BYTES:
                 self._tiering.observe(num_bytes, took_s)
         self._tiering.tickets.recovered(load.ticket)
+        for waiter in load.waiters.values():
+            request = waiter()
+            if request is not None:
+                self.brought.note(request, load.leased, load.num_sealed)
         if not whole:
             self._fail_waiters(load, _LOAD_FAILED)
         if load.given_up or not (load.waiting() or load.is_ahead):
@@ -232,6 +240,7 @@ class Loader:
 
     def began(self, request: Request) -> None:
         """A request that may have waited has begun: it pins what it needs itself."""
+        self.brought.forget(request)
         self._tries.pop(id(request), None)
         self._turns.leave(request)
         for load in list(self._in_flight.values()):
@@ -243,6 +252,7 @@ class Loader:
 
     def withdraw(self, request: Request) -> None:
         """A request will not ask again."""
+        self.brought.forget(request)
         self._tries.pop(id(request), None)
         self._turns.leave(request)
         for load in self._in_flight.values():

@@ -1,7 +1,7 @@
 """What an engine asks for, and what a match answers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -48,6 +48,8 @@ class Request:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    _computed: int = field(default=0, init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         given: npt.NDArray[Any] = np.asarray(self.tokens)
         if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu":
@@ -84,6 +86,17 @@ class Request:
         if self.extras is not None:
             values["extras"] = dict(self.extras)
         return _made_anew, (type(self), values)
+
+    @property
+    def computed(self) -> int:
+        """Tokens of it that it had computed itself before it was suspended; 0 for a new one."""
+        return self._computed
+
+    def continued(self, tokens: npt.NDArray[np.int32], computed: int) -> "Request":
+        """The same request over prompt and output so far, of which so many tokens were computed."""
+        later = replace(self, tokens=tokens)
+        object.__setattr__(later, "_computed", computed)
+        return later
 
     def seed(self, block_tokens: int) -> bytes:
         """The chain seed of this request's keys."""

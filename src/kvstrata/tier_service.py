@@ -116,6 +116,13 @@ class TierService(Service, ABC):
         """See to what a plan needs of lower tiers; see :meth:`.tiering.Tiering.before`."""
         return plan if self._tiering is None else self._tiering.before(plan)
 
+    def loaded_tokens(self, plan: Plan) -> int:
+        """Tokens that a plan reuses and that a lower tier gave for its request."""
+        if self._tiering is None:
+            return 0
+        brought = self._tiering.loader.brought
+        return brought.tokens(plan.request, plan.resume_at, self.layout.block_tokens)
+
     def request_began(self, plan: Plan) -> None:
         """A request has begun on a plan: nothing is kept for it any more."""
         if self._tiering is not None:

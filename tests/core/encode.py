@@ -96,6 +96,8 @@ def outline(words: npt.NDArray[np.int64]) -> list[tuple[Any, ...]]:
             names += ("position", "parent_sequence")
         if kind.name.startswith("OBJECT_"):
             names += ("position", "tiers", "checkpoint")
+        if kind is EventType.REQUEST_RESUMED:
+            names += ("resume_at", "reused", "loaded", "prompt", "kept", "source")
         if kind is EventType.HIT_LIMITED:
             names += ("found", "agreed")
         about = {

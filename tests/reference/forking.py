@@ -14,7 +14,7 @@ class Forking(Endings):
         plan = self.match(
             tokens, suspended.seed, suspended.extras, suspended.max_resume, suspended.position
         )
-        return self.begin(plan)
+        return self.begin(plan, suspended.position)
 
     def fork(self, parent: Sequence) -> Sequence:
         self.check_settled(parent)

@@ -55,7 +55,7 @@ class Holders(Matching):
         self.next_holder += 1
         return number
 
-    def begin(self, plan: Plan) -> Sequence:
+    def begin(self, plan: Plan, computed_before: int = 0) -> Sequence:
         if plan.load is not None:
             request = plan.tokens, plan.seed, plan.extras, plan.max_resume
             plan = self.match(*request, with_tiers=False)
@@ -92,6 +92,7 @@ class Holders(Matching):
         self.note_begun(sequence)
         if not plan.pins_nothing:
             self.pin_plan(plan, sequence.number, row)
+        self.note_resumed(plan, sequence, computed_before)
         if plan.checkpoint is not None:
             self.images[plan.checkpoint[0]].resumes += 1
         self.take_images(sequence)
@@ -123,6 +124,20 @@ class Holders(Matching):
             position=sequence.prompt_tokens,
             seed=sequence.seed,
             for_load=sequence.is_load,
+        )
+
+    def note_resumed(self, plan: Plan, sequence: Sequence, computed_before: int) -> None:
+        sources = ["cold", "history", "checkpoint", "replay", "suspended"]
+        is_there = plan.source == "suspended"
+        self.tables.note(
+            "REQUEST_RESUMED",
+            sequence=sequence.number,
+            resume_at=plan.resume_at,
+            reused=plan.resume_at if is_there else len(plan.blocks) * self.sizes.block_tokens,
+            loaded=0,
+            prompt=len(plan.tokens),
+            kept=min(computed_before, plan.resume_at),
+            source=sources.index(plan.source),
         )
 
     def take_images(self, sequence: Sequence) -> None:
