@@ -1,0 +1,1 @@
+"""The admin API: what a follower knows, over HTTP."""

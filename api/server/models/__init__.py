@@ -1,0 +1,1 @@
+"""What the admin API answers, as pydantic models."""

@@ -1,0 +1,1 @@
+"""The admin API's routes, a module per noun."""

@@ -1,0 +1,1 @@
+"""Alembic's folder of the catalogue of history."""

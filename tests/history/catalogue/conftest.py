@@ -1,0 +1,3 @@
+from tests.services import postgresql
+
+__all__ = ["postgresql"]
