@@ -307,7 +307,13 @@ PAYLOADS: Final[dict[EventType, np.dtype[np.void]]] = {
         EventType.MANAGER_OPENED: [("blob", "V16"), ("incarnation", "<u8"), ("_d", "<i8")],
         EventType.MANAGER_CLOSED: [("_a", "V32")],
         EventType.RECOVERY_BEGUN: [("bytes_trusted", "<u8"), ("_b", "V24")],
-        EventType.RECOVERY_ENDED: [("kept", "<u8"), ("lost", "<u8"), ("_c", "V16")],
+        # replayed: events; micros: of that replay, before the incarnation's first event
+        EventType.RECOVERY_ENDED: [
+            ("kept", "<u8"),
+            ("lost", "<u8"),
+            ("replayed", "<u8"),
+            ("micros", "<u8"),
+        ],
         EventType.STATE_DIGEST: [("digest", "V16"), ("_c", "V16")],
         # word: 31 bits of the digest, as they stand in a page's stamp
         EventType.ABI_REGISTERED: [("blob", "V16"), ("word", "<u8"), ("_d", "<i8")],

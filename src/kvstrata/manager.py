@@ -148,7 +148,8 @@ class CacheManager(TierService):
             )
             manager._attach(found)
             log.start()
-            manager.recovery = recover(manager._call, log, layout, params, manager, trusted)
+            tiers = () if config.tiers is None else tuple(one.name for one in config.tiers.tiers)
+            manager.recovery = recover(manager._call, log, layout, params, manager, trusted, tiers)
             manager._configure()
             manager._open_tiers(manager)
         except BaseException:

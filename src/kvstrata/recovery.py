@@ -118,6 +118,7 @@ def recover(
     params: ArenaParams,
     manager: _Manager,
     bytes_trusted: bool,
+    tiers: tuple[str, ...] = (),
 ) -> Recovery:
     """End the incarnation that died (or was closed) and begin a new one, all of it logged.
 
@@ -128,12 +129,14 @@ def recover(
         params: sizes of the arena.
         manager: holds the pools and quarantines pages.
         bytes_trusted: whether sealed pages still have their bytes.
+        tiers: names of the tiers below the device, in order.
 
     Returns:
         What was kept and lost.
     """
     arena = call.arena
-    blob = log.put_blob({"layout": layout.to_json(), "params": asdict(params)})
+    opened_with = {"layout": layout.to_json(), "params": asdict(params), "tiers": list(tiers)}
+    blob = log.put_blob(opened_with)
     opened = np.zeros(4, dtype=np.int64)
     opened[:2] = np.frombuffer(blob, dtype="<i8")
     opened[2] = log.incarnation
@@ -158,7 +161,8 @@ def recover(
         "checksum_mismatch": bad,
         "below_a_bad_page": after["sealed"] - kept - bad,
     }
-    ended = np.array([kept, sum(lost.values()), 0, 0], dtype=np.int64)
+    replayed, micros = log.recovery.events_replayed, int(log.recovery.seconds * 1e6)
+    ended = np.array([kept, sum(lost.values()), replayed, micros], dtype=np.int64)
     call.note(EventType.RECOVERY_ENDED, ended)
     log.settle_recovery()
     return Recovery(log.recovery, kept, lost, sequences)
