@@ -1,1 +1,1 @@
-"""What operators watch: metrics, alerts and their runbooks, dashboards; made from tables in code."""
+"""What operators watch: metrics, alerts with runbooks, dashboards; made from tables in code."""

@@ -1,0 +1,115 @@
+"""The exporter: reads every metric of the catalogue when it is scraped, and keeps none.
+
+Nothing here is on the engine's path: values come from a follower's tally and tables and from the
+status page, so they are exact after a restart of engine or follower.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from .metrics import METRICS, Metric
+from .readings import (
+    Distribution,
+    IndexLag,
+    Sample,
+    StatusCounters,
+    read_drift,
+    read_engine,
+    read_pools,
+    read_requests,
+    read_tiers,
+    take_view,
+)
+
+if TYPE_CHECKING:
+    from kvstrata.eventstore.history.follower import Follower
+
+__all__ = ["CONTENT_TYPE", "Exporter", "render"]
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""Media type of what :meth:`Exporter.render` gives."""
+
+
+class Exporter(Collector):
+    """Serves one follower's metrics; keep it as long as the follower.
+
+    It carries the counts of the status page over incarnations, so that they never fall.
+
+    Args:
+        follower: what is served.
+        index_lag_interval_s: seconds between two looks at the stamps of indexes' pages.
+    """
+
+    def __init__(self, follower: Follower, index_lag_interval_s: float = 5.0) -> None:
+        self._follower = follower
+        self._counters = StatusCounters()
+        self._index_lag = IndexLag(index_lag_interval_s)
+        self._lock = threading.Lock()
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def render(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> Iterable[Family]:
+        """The families, without values: registering reads nothing."""
+        return [_family(metric) for metric in METRICS.values()]
+
+    def collect(self) -> Iterator[Family]:
+        """The families with their values now."""
+        with self._lock:
+            began_s = time.thread_time()
+            families = {name: _family(metric) for name, metric in METRICS.items()}
+            for sample in self._samples():
+                _add(families[sample.metric], METRICS[sample.metric], sample)
+            took_s = time.thread_time() - began_s
+        families["kvcache_exporter_scrape_seconds"].add_metric((), took_s)
+        yield from families.values()
+
+    def _samples(self) -> Iterator[Sample | Distribution]:
+        view = take_view(self._follower, self._index_lag)
+        yield from read_pools(view)
+        yield from read_requests(view)
+        yield from read_tiers(view)
+        yield from read_drift(view)
+        yield from read_engine(view, self._counters)
+
+
+def render(follower: Follower) -> bytes:
+    """The metrics of a follower, once; a service keeps an :class:`Exporter` instead."""
+    return Exporter(follower).render()
+
+
+def _family(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+    kinds = {
+        "counter": CounterMetricFamily,
+        "gauge": GaugeMetricFamily,
+        "histogram": HistogramMetricFamily,
+    }
+    return kinds[metric.type](metric.name, metric.help, labels=metric.labels)
+
+
+def _add(family: Family, metric: Metric, sample: Sample | Distribution) -> None:
+    if isinstance(sample, Sample):
+        family.add_metric(sample.labels, sample.value)
+        return
+    cumulative = list(accumulate(sample.counts))
+    bounds = [*(repr(bound) for bound in metric.buckets), "+Inf"]
+    family.add_metric(
+        sample.labels, buckets=list(zip(bounds, cumulative, strict=True)), sum_value=sample.total
+    )

@@ -1,0 +1,93 @@
+"""Reads the metrics of :mod:`..metrics.requests`."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from kvstrata.core.checks import CHECKS
+from kvstrata.core.events import EventType, Reason
+
+from ..metrics.labels import LAYER_NAMES, REASON_NAMES
+from .sample import Distribution, Sample
+from .view import View
+
+__all__ = ["read_requests"]
+
+_DECISIONS: Final = (
+    ("deferred", EventType.ADMISSION_DEFERRED),
+    ("denied", EventType.ADMISSION_DENIED),
+)
+_LIMITS: Final = tuple(reason for reason in Reason if Reason.BLOCKS <= reason <= Reason.JOINING)
+_ANOMALIES: Final = (
+    Reason.DUPLICATE_COMPLETION,
+    Reason.GHOST_COMPLETION,
+    Reason.LATE_COMPLETION,
+)
+_LIMITED: Final = (Reason.GROUP_LIMITED, Reason.RANK_LIMITED, Reason.RANK_INTERSECTION_EMPTY)
+
+
+def read_requests(view: View) -> Iterator[Sample | Distribution]:
+    """Values of the metrics of requests, validation and admission."""
+    yield from _tokens(view)
+    yield from _validation(view)
+    yield from _admission(view)
+    for reason in _LIMITED:
+        yield Sample(
+            "kvcache_limited_hits_total",
+            (REASON_NAMES[reason],),
+            int(view.counts[EventType.HIT_LIMITED, :, reason].sum()),
+        )
+    for reason in _ANOMALIES:
+        yield Sample(
+            "kvcache_completion_anomalies_total",
+            (REASON_NAMES[reason],),
+            int(view.counts[EventType.COMPLETION_ANOMALY, :, reason].sum()),
+        )
+
+
+def _tokens(view: View) -> Iterator[Sample | Distribution]:
+    totals = view.totals
+    prompt, suspended = totals["prompt_tokens"], totals["tokens_suspended"]
+    device, tier = totals["tokens_device"], totals["tokens_tier"]
+    yield Sample("kvcache_requests_total", (), totals["requests"])
+    yield Sample("kvcache_request_hits_total", (), totals["requests_hit"])
+    yield Sample("kvcache_prompt_tokens_total", (), prompt)
+    for source in ("computed", "device", "suspended", "tier"):
+        yield Sample("kvcache_source_tokens_total", (source,), totals[f"tokens_{source}"])
+    yield Sample("kvcache_lookup_tokens_total", ("device",), prompt - suspended)
+    yield Sample("kvcache_lookup_tokens_total", ("tier",), prompt - suspended - device)
+    yield Sample("kvcache_hit_tokens_total", ("device",), device)
+    yield Sample("kvcache_hit_tokens_total", ("tier",), tier)
+    yield Sample("kvcache_recomputed_tokens_total", (), totals["recomputed_tokens"])
+    yield Distribution("kvcache_resume_length_tokens", (), *view.histograms["resume_tokens"])
+    yield Distribution("kvcache_hit_length_tokens", (), *view.histograms["hit_tokens"])
+
+
+def _validation(view: View) -> Iterator[Sample]:
+    """One value for each reason that can befall a pool, so that the first failure is a rise."""
+    failures = view.counts[EventType.VALIDATION_FAILED]
+    for check in CHECKS:
+        for group, spec in enumerate(view.layout.groups):
+            count = int(failures[group, check.reason])
+            if count or check.kinds == "all" or spec.kind.name in check.kinds.split(", "):
+                yield Sample(
+                    "kvcache_validation_failures_total",
+                    (*view.pool_labels(group), LAYER_NAMES[check.layer], check.reason.name.lower()),
+                    count,
+                )
+    moved = int(failures[:, Reason.TOPOLOGY_MOVED].sum())
+    yield Sample("kvcache_topology_violations_total", (), moved)
+
+
+def _admission(view: View) -> Iterator[Sample | Distribution]:
+    granted = int(view.counts[EventType.ADMISSION_GRANTED].sum())
+    none = REASON_NAMES[Reason.NONE]
+    yield Sample("kvcache_admission_decisions_total", ("granted_after_wait", none), granted)
+    for decision, kind in _DECISIONS:
+        for reason in _LIMITS:
+            count = int(view.counts[kind, :, reason].sum())
+            labels = (decision, REASON_NAMES[reason])
+            yield Sample("kvcache_admission_decisions_total", labels, count)
+    yield Sample("kvcache_admission_waiting_requests", (), view.totals["admission_waiting"])
+    yield Distribution(
+        "kvcache_admission_wait_seconds", (), *view.histograms["admission_wait_seconds"]
+    )
