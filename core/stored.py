@@ -25,7 +25,7 @@ from .words import (
     Arena,
 )
 
-__all__ = ["find_stored_checkpoint", "set_stored", "tiers_of", "walk_stored"]
+__all__ = ["find_stored_checkpoint", "set_stored", "tiers_of", "tiers_of_all", "walk_stored"]
 
 
 @helper
@@ -42,6 +42,14 @@ def tiers_of(arena: Arena, is_checkpoint: bool, key_0: int, key_1: int) -> int:
     row = _find(arena, key_0, key_1)
     shift = CHECKPOINT_TIERS if is_checkpoint else 0
     return (stored_rows(arena)[row, STORED_TIERS] >> shift) & TIERS_MASK if row != 0 else 0
+
+
+@compiled
+def tiers_of_all(arena: Arena, is_checkpoint: bool, keys: Arena, tiers: Arena) -> int:
+    """:func:`tiers_of` each of int64[n, 2] keys into int64[n]; returns 0."""
+    for index in range(tiers.shape[0]):
+        tiers[index] = tiers_of(arena, is_checkpoint, keys[index, 0], keys[index, 1])
+    return 0
 
 
 @compiled

@@ -65,10 +65,10 @@ class TierCounters:
         self._read_s = 0.0
         self._write_s = 0.0
 
-    def read(self, num_bytes: int, seconds: float) -> None:
-        """An object's bytes were read. Mutates: these counts."""
+    def read(self, num_bytes: int, seconds: float, num_objects: int = 1) -> None:
+        """Objects' bytes were read. Mutates: these counts."""
         with self._lock:
-            self._counts["reads"] += 1
+            self._counts["reads"] += num_objects
             self._counts["read_bytes"] += num_bytes
             self._read_s += seconds
 

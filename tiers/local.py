@@ -15,12 +15,13 @@ from typing import Final
 
 from kvstrata.core.errors import ConfigError
 from kvstrata.core.events import Reason
+from kvstrata.core.words import Arena
 from kvstrata.eventstore.log.tmpfs import place_of
 
 from .local_files import Files, fault_of, read_all, write_all
 from .local_locks import READ_FLAGS, begin_temporary, lock_within, remove_if_dead
 from .schema import parse_name
-from .store import Buffer, Bytes, StoredObject, StoreFault, check_name
+from .store import Buffer, Bytes, Read, StoredObject, StoreFault, check_name
 
 __all__ = ["QUARANTINE_KEPT", "LocalStore"]
 
@@ -112,6 +113,12 @@ class LocalStore:
             cut = found < expected
             reason = Reason.OBJECT_TRUNCATED if cut else Reason.OBJECT_TOO_LONG
             raise StoreFault(reason, f"{name}: expected {expected} bytes, found {found}")
+
+    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Read:
+        """See :meth:`.Store.read_many`."""
+        folder = f"{self._objects}/"
+        paths = [folder + check_name(name) for name in names]
+        return self._files.read_whole(paths, parts, num_bytes)
 
     def size(self, name: str) -> int | None:
         """See :meth:`.Store.size`."""

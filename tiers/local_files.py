@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from kvstrata.core.events import Reason
+from kvstrata.core.words import Arena
 from kvstrata.eventstore.log.system import System
 
 from .fields import Bytes
 from .store import StoreFault
+from .whole_files import read_whole_files
 
 __all__ = ["Files", "fault_of", "read_all", "write_all"]
 
@@ -49,6 +54,10 @@ class Files(System):
     def preadv(self, descriptor: int, buffers: Sequence[memoryview], offset: int) -> int:
         """Fill buffers one after the other from an offset; returns the bytes read."""
         return os.preadv(descriptor, buffers, offset)
+
+    def read_whole(self, paths: list[str], parts: Arena, num_bytes: int) -> npt.NDArray[np.bool_]:
+        """See :func:`.whole_files.read_whole_files`."""
+        return read_whole_files(paths, parts, num_bytes)
 
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name; FileExistsError where the name is taken."""

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
+import numpy.typing as npt
+
 from kvstrata.core.errors import ConfigError, StoreError
 from kvstrata.core.events import Reason
+from kvstrata.core.words import Arena
 
 from .fields import Bytes
 from .schema import parse_name
@@ -19,6 +23,7 @@ from .schema import parse_name
 __all__ = [
     "Buffer",
     "Bytes",
+    "Read",
     "Store",
     "StoreFault",
     "StoredObject",
@@ -28,6 +33,9 @@ __all__ = [
 
 Buffer = memoryview
 """Of bytes, C-contiguous, writable where it is read into."""
+
+Read = npt.NDArray[np.bool_]
+"""Which of several objects were read."""
 
 _SCHEMES: Final = "a folder, file:///folder or s3://bucket/prefix"
 
@@ -101,6 +109,24 @@ class Store(Protocol):
                 parts hold then is undefined.
 
         Mutates: parts.
+        """
+
+    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Read:
+        """Fill the parts of many objects at once, as far as that is quick and plain.
+
+        Args:
+            names: n of them.
+            parts: int64[n, k, 2], address and length of each object's parts.
+            num_bytes: of each object.
+
+        Returns:
+            bool[n], whose parts were filled from an object of just so many bytes. The others may
+            be there all the same: :meth:`read` tells. A place without a quicker way fills none.
+
+        Raises:
+            StoreFault: nothing was filled.
+
+        Mutates: the parts' memory.
         """
 
     def size(self, name: str) -> int | None:

@@ -2,11 +2,13 @@
 
 import random as randomness
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from kvstrata.core.events import Reason
 
+from .batch import Batch, Targets
 from .config import TiersConfig
 from .counters import TierStats
 from .fetch import Fetch, check_pages
@@ -123,6 +125,63 @@ class TierSet:
             fault = Fault(Reason.OBJECT_MISSING, 0, 0, 0, f"no tier was named for {fetch.name}")
             return LoadFailed(fault, (), fetch.gone)
         return LoadFailed(fetch.faults[-1][1], fetch.faults, fetch.gone)
+
+    def load_many(
+        self,
+        identities: Sequence[ObjectId],
+        tiers: Sequence[int],
+        targets: Targets,
+        dead: Callable[[int], bool],
+    ) -> Iterator[Loaded | LoadFailed]:
+        """Read several objects of one kind, each as :meth:`load` does.
+
+        Args:
+            identities: which objects, all blocks or all checkpoints.
+            tiers: a mask an object.
+            targets: where their pages go.
+            dead: whether the load of an object, by its place, was cancelled.
+
+        Yields:
+            An outcome an object, in their order.
+
+        Raises:
+            InvariantViolation: the pages are not those of such objects.
+
+        Mutates: as :meth:`load`.
+        """
+        for number, found in enumerate(self._load_quickly(identities, tiers, targets, dead)):
+            yield found or self.load(
+                identities[number],
+                tiers[number],
+                targets.pages(number),
+                partial(targets.checksum, number),
+                partial(dead, number),
+            )
+
+    def _load_quickly(
+        self,
+        identities: Sequence[ObjectId],
+        tiers: Sequence[int],
+        targets: Targets,
+        dead: Callable[[int], bool],
+    ) -> list[Loaded | None]:
+        """Whatever of them is whole and right in the folder that is asked first, read at once."""
+        first = next(iter(self._of(tiers[0])), None)
+        unknown = -1 << len(self.tiers)
+        if first is None or not first.is_folder:
+            return [None] * len(identities)
+        below = first.bit - 1
+        if any(not one & first.bit or one & (below | unknown) for one in tiers) or dead(0):
+            return [None] * len(identities)
+        start_s = self._clock()
+        batch = Batch(self.schema, identities, targets)
+        read = first.read_many(batch.names, batch.parts(), batch.num_bytes)
+        headers = batch.check(read)
+        each_s = (self._clock() - start_s) / len(identities)
+        return [
+            None if header is None else Loaded(first.index, header, batch.num_bytes, each_s)
+            for header in headers
+        ]
 
     def store(
         self, header: Header, pages: Sequence[Buffer], tiers: int, settle: bool = True

@@ -21,7 +21,7 @@ from kvstrata.core.loading import (
 )
 from kvstrata.core.room import MORE
 from kvstrata.core.steps import WORK_KEY_0, WORK_KEY_1, WORK_SUMS
-from kvstrata.core.stored import tiers_of
+from kvstrata.core.stored import tiers_of_all
 from kvstrata.core.words import HOLDER_ID, HOLDER_SEALED, HOLDER_TAINTED, Arena
 from kvstrata.tiers.format import ObjectId
 from kvstrata.tiers.jobs import Job
@@ -110,10 +110,11 @@ class Fetcher:
     def _submit(self, load: LoadInFlight, first: int, is_block: bool, units: list[int]) -> None:
         """Hand some objects, from place ``first`` on, to a worker."""
         tiering = self._tiering
-        keys = [key[:2] for key in load.all_keys[first : first + len(units)]]
-        identities = [ObjectId(words_key(*key), not is_block) for key in keys]
-        readable = tiering.readable()
-        tiers = [int(tiers_of(tiering.arena, not is_block, *key)) & readable for key in keys]
+        keys = np.array(load.all_keys[first : first + len(units)], dtype=np.int64)[:, :2]
+        identities = [ObjectId(words_key(*key), not is_block) for key in keys.tolist()]
+        known = zeros(len(units))
+        tiers_of_all(tiering.arena, not is_block, keys, known)
+        tiers = (known & tiering.readable()).tolist()
         targets = tiering.objects.targets(is_block, units)
         tierset = tiering.tierset()
 

@@ -1,8 +1,7 @@
 """Objects of this engine's pages: what they must agree on, and where their bytes lie."""
 
-from collections.abc import Callable
-
 import numpy as np
+import numpy.typing as npt
 
 from kvstrata.core.arena import open_tables
 from kvstrata.core.checksum import checksum_pages
@@ -26,7 +25,7 @@ from kvstrata.tiers.format import Header, ObjectId, Part, Schema
 from .registering import Registrar
 from .storage import Storage
 
-__all__ = ["Objects"]
+__all__ = ["Objects", "PageTargets"]
 
 
 class Objects:
@@ -109,17 +108,53 @@ class Objects:
             for group, slot in self._places(is_block, unit)
         ]
 
-    def checksum(self, is_block: bool, unit: int) -> Callable[[int], int]:
-        """Gives the checksum of a unit's page by its part, from the bytes as they are then."""
-        words, places = self._words, self._places(is_block, unit)
-
-        def of(part: int) -> int:
-            group, slot = places[part]
-            return int(checksum_pages(words[group], np.array([slot], dtype=np.int64))[0])
-
-        return of
+    def targets(self, is_block: bool, units: list[int]) -> "PageTargets":
+        """The pages of units, for objects to be read into."""
+        first, table = self._table(is_block)
+        return PageTargets(self._words[first:], table[units])
 
     def _places(self, is_block: bool, unit: int) -> list[tuple[int, int]]:
-        units = self._tables.blocks if is_block else self._tables.images
-        first = 0 if is_block else self._num_history
-        return list(enumerate(units.pages[unit].tolist(), first))
+        first, table = self._table(is_block)
+        return list(enumerate(table[unit].tolist(), first))
+
+    def _table(self, is_block: bool) -> tuple[int, Arena]:
+        """The first group of a kind of unit, and the slots of each unit's pages."""
+        if is_block:
+            return 0, self._tables.blocks.pages
+        return self._num_history, self._tables.images.pages
+
+
+class PageTargets:
+    """Pages of units of one kind where they lie in the pools; see :class:`.tiers.batch.Targets`.
+
+    Args:
+        words: bytes of the pools, from that of the first part on.
+        slots: int64[n, k], of each unit's pages.
+    """
+
+    def __init__(self, words: list[npt.NDArray[np.uint64]], slots: Arena) -> None:
+        self._words = words
+        self._slots = slots
+
+    def addresses(self) -> Arena:
+        """int64[n, k]: where page k of unit n lies in memory."""
+        pools = self._words[: self._slots.shape[1]]
+        starts = np.array([pool.ctypes.data for pool in pools], dtype=np.int64)
+        return starts + self._slots * np.array([pool.strides[0] for pool in pools])
+
+    def checksums(self, chosen: npt.NDArray[np.bool_]) -> Arena:
+        """int64[m, k]: checksums of the chosen units' pages as they are now."""
+        slots = self._slots[chosen]
+        found = np.empty_like(slots)
+        for part in range(slots.shape[1]):
+            found[:, part] = checksum_pages(self._words[part], slots[:, part])
+        return found
+
+    def pages(self, number: int) -> list[memoryview]:
+        """The pages of one unit."""
+        slots = self._slots[number].tolist()
+        return [memoryview(self._words[part][slot]).cast("B") for part, slot in enumerate(slots)]
+
+    def checksum(self, number: int, part: int) -> int:
+        """The checksum of one page as it is now."""
+        return int(checksum_pages(self._words[part], self._slots[number : number + 1, part])[0])

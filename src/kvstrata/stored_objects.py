@@ -103,6 +103,9 @@ class StoredObjects:
 
     def met(self, key: tuple[int, int], is_checkpoint: bool, result: Loaded | LoadFailed) -> None:
         """Log what was wrong with an object, forget where it is not, learn where it is now."""
+        gained = result.gained if isinstance(result, Loaded) else 0
+        if not (result.faults or result.gone or gained):
+            return
         identity, arena = ObjectId(words_key(*key), is_checkpoint), self._call.arena
         for tier, fault in result.faults:
             if fault.reason is Reason.LOAD_CANCELLED:
@@ -122,6 +125,6 @@ class StoredObjects:
                     self.forget([(identity, 1 << tier, reason)])
             self._shelves.uncatalogue(self._objects.schema(), identity, result.gone)
         if isinstance(result, Loaded):
-            gained = result.gained & ~self.tiers(identity)
+            gained &= ~self.tiers(identity)
             if gained:
                 self.add([(identity, result.header.position, gained)])

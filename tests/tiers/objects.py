@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+import numpy as np
+
 from kvstrata.core.checksum import checksum_bytes
 from kvstrata.core.events import Reason
+from kvstrata.core.words import Arena
 from kvstrata.tiers.format import Header, ObjectId, encode
-from kvstrata.tiers.store import Buffer, Bytes, Store, StoredObject, StoreFault
+from kvstrata.tiers.store import Buffer, Bytes, Read, Store, StoredObject, StoreFault
 
 from .support import SCHEMA, key_of, pages_of
 
@@ -63,6 +66,9 @@ class MemoryStore:
             raise StoreFault(Reason.OBJECT_TRUNCATED, f"{name}: found {len(data)} bytes")
         for part in parts:
             part[:], data = data[: part.nbytes], data[part.nbytes :]
+
+    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Read:
+        return np.zeros(len(names), dtype=np.bool_)
 
     def size(self, name: str) -> int | None:
         return len(self.held[name]) if name in self.held else None

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from kvstrata.core.checksum import checksum_bytes
 from kvstrata.core.events import Reason
+from kvstrata.core.words import Arena
 from kvstrata.tiers.format import Header, ObjectId, Part, Schema
 from kvstrata.tiers.local import LocalStore
 from kvstrata.tiers.outcomes import Loaded, LoadFailed
-from kvstrata.tiers.store import Buffer, Bytes, StoredObject, StoreFault
+from kvstrata.tiers.store import Buffer, Bytes, Read, StoredObject, StoreFault
 from kvstrata.tiers.tier import Tier
 from kvstrata.tiers.tierset import TierSet
 
@@ -64,6 +65,10 @@ class Shaky:
     def read(self, name: str, parts: Sequence[Buffer]) -> None:
         self._call("read")
         self.inner.read(name, parts)
+
+    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Read:
+        self._call("read_many")
+        return self.inner.read_many(names, parts, num_bytes)
 
     def size(self, name: str) -> int | None:
         self._call("size")

@@ -1,0 +1,96 @@
+"""Many files read whole in one call, without the interpreter's lock.
+
+Reading a small file from Python gives the lock up and takes it again at every step; with several
+threads most of the time is spent waiting for it. Here compiled code calls the C library by the
+addresses of its functions: open, two seeks that tell the size, one readv into the caller's memory,
+close. A file for which any of that is not plain success counts as not read, and the caller reads
+it the careful way, which finds out why.
+"""
+
+import ctypes
+import os
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kvstrata.core.compile import compiled
+from kvstrata.core.sha256 import call_by_address
+from kvstrata.core.views import COMPILES
+from kvstrata.core.words import Arena
+
+__all__ = ["MAX_PARTS_READ", "read_whole_files"]
+
+_NAMES: Final = ("open", "lseek", "readv", "close")
+_OPEN, _SEEK, _READ, _CLOSE = range(4)
+MAX_PARTS_READ: Final = 1024
+"""IOV_MAX on Linux: more parts than one call fills."""
+
+# A C int comes back in the low half of a word.
+_INT: Final = 0xFFFF_FFFF
+_NEGATIVE: Final = 0x8000_0000
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@lru_cache(maxsize=1)
+def _functions() -> Arena | None:
+    """Addresses of the C library's functions: int64[4], or None where they are not to be had."""
+    if not COMPILES or ctypes.sizeof(ctypes.c_long) != 8:
+        return None
+    try:
+        library = ctypes.CDLL(None)
+        pointers = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _NAMES]
+    except (AttributeError, OSError):
+        return None
+    return np.array(pointers, dtype=np.int64)
+
+
+@compiled
+def _read_all(
+    functions: Arena, paths: Any, parts: Arena, num_bytes: int, flags: int, read: Arena
+) -> int:
+    count = 0
+    for index in range(read.shape[0]):
+        read[index] = 0
+        path = paths.ctypes.data + index * paths.shape[1]
+        file = call_by_address(functions[_OPEN], path, flags, 0) & _INT
+        if file & _NEGATIVE:
+            continue
+        is_whole = (
+            call_by_address(functions[_SEEK], file, 0, os.SEEK_END) == num_bytes
+            and call_by_address(functions[_SEEK], file, 0, os.SEEK_SET) == 0
+        )
+        if is_whole:
+            vectors = parts.ctypes.data + index * parts.shape[1] * 16
+            found = call_by_address(functions[_READ], file, vectors, parts.shape[1])
+            read[index] = found == num_bytes
+        call_by_address(functions[_CLOSE], file, 0, 0)
+        count += read[index]
+    return count
+
+
+def read_whole_files(paths: list[str], parts: Arena, num_bytes: int) -> npt.NDArray[np.bool_]:
+    """Fill memory from files, the parts of each one after the other.
+
+    Args:
+        paths: n absolute paths.
+        parts: int64[n, k, 2], address and length of each file's parts; the memory must stay where
+            it is, and be nobody else's, until the call returns.
+        num_bytes: of each file, the sum of its parts.
+
+    Returns:
+        bool[n], whether the file was there, was a file of just so many bytes, and was read. What
+        the parts of the others hold is undefined.
+
+    Mutates: the memory of the parts.
+    """
+    functions = _functions()
+    if functions is None or parts.shape[1] > MAX_PARTS_READ or not paths:
+        return np.zeros(len(paths), dtype=np.bool_)
+    # Fixed width, zeros at the end: C strings one after another.
+    encoded = np.array([os.fsencode(path) + b"\0" for path in paths])
+    names = encoded.view(np.uint8).reshape(len(paths), -1)
+    read = np.zeros(len(paths), dtype=np.int64)
+    _read_all(functions, names, np.ascontiguousarray(parts), num_bytes, _FLAGS, read)
+    return read.astype(np.bool_)
