@@ -22,7 +22,7 @@ from .lookups import add_lookups
 from .query import Query, Table
 from .start import pages_at_start
 
-__all__ = ["MAX_BUCKETS", "find_query", "run_query"]
+__all__ = ["MAX_BUCKETS", "MAX_ROWS", "find_query", "open_database", "run_query"]
 
 MAX_BUCKETS: Final = 20_000
 """Most buckets of time an answer is cut into."""
@@ -83,7 +83,7 @@ def run_query(
     if values.get("last_s"):
         since_ns = last_ns - int(float(values.pop("last_s")) * _NS)
     values.pop("last_s", None)
-    with _database(memory_mb) as connection:
+    with open_database(memory_mb) as connection:
         add_lookups(connection, layout, ArenaParams(**identity.params))
         first = anchors.seqno_before(since_ns)
         if query.feed.knows_pages:
@@ -150,7 +150,7 @@ def _last_ns(directory: Path, anchors: Anchors, last: int) -> int:
 
 
 @contextmanager
-def _database(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
+def open_database(memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory that reaches no file and no net."""
     with tempfile.TemporaryDirectory(prefix="kvstrata-query-") as folder:
         settings: dict[str, Any] = {
