@@ -30,6 +30,7 @@ __all__ = [
     "SegmentScan",
     "Tail",
     "TailKind",
+    "batch_fault",
     "footer_tail",
     "read_footer",
     "read_header",
@@ -132,6 +133,44 @@ class ReadMemory:
         return self._bytes[:num_bytes]
 
 
+def batch_fault(
+    view: memoryview,
+    offset: int,
+    header: BatchHeader,
+    segment_id: int,
+    next_seqno: int,
+    chain_crc: int,
+) -> str:
+    """What is wrong with one batch, "" where it is good.
+
+    Args:
+        view: bytes that hold it.
+        offset: where its header stands in them.
+        header: unpacked from there.
+        segment_id: of the segment it is to belong to.
+        next_seqno: with which it is to begin.
+        chain_crc: of the batch before, or of the segment's header.
+    """
+    if header.segment_id != segment_id:
+        return f"a batch of segment {header.segment_id}, not {segment_id}"
+    if header.first_seqno != next_seqno:
+        return f"a batch of event {header.first_seqno}, not {next_seqno}"
+    if header.previous_crc != chain_crc:
+        return "a batch whose chain does not continue the one before"
+    end = offset + RECORD_BYTES + header.count * EVENT_BYTES
+    if header.count == 0 or end > len(view):
+        return f"a batch of {header.count} events, more than the file holds"
+    if header.crc != checksum(
+        view[offset + RECORD_BYTES : end],
+        checksum(view[offset + 8 : offset + RECORD_BYTES]),
+    ):
+        return f"a batch of {header.count} events with a wrong checksum"
+    flags = view[end - EVENT_BYTES + _FLAGS_BIT // 8 + 16]
+    if not flags & LAST_OF_CALL:
+        return "a batch that ends inside a call"
+    return ""
+
+
 class SegmentScan:
     """One pass over a segment.
 
@@ -196,24 +235,9 @@ class SegmentScan:
 
     def _fault(self, header: BatchHeader, offset: int, next_seqno: int, chain_crc: int) -> str:
         """What is wrong with the batch at an offset, "" where it is good."""
-        if header.segment_id != self.header.segment_id:
-            return f"a batch of segment {header.segment_id}, not {self.header.segment_id}"
-        if header.first_seqno != next_seqno:
-            return f"a batch of event {header.first_seqno}, not {next_seqno}"
-        if header.previous_crc != chain_crc:
-            return "a batch whose chain does not continue the one before"
-        end = offset + RECORD_BYTES + header.count * EVENT_BYTES
-        if header.count == 0 or end > len(self._view):
-            return f"a batch of {header.count} events, more than the file holds"
-        if header.crc != checksum(
-            self._view[offset + RECORD_BYTES : end],
-            checksum(self._view[offset + 8 : offset + RECORD_BYTES]),
-        ):
-            return f"a batch of {header.count} events with a wrong checksum"
-        flags = self._view[end - EVENT_BYTES + _FLAGS_BIT // 8 + 16]
-        if not flags & LAST_OF_CALL:
-            return "a batch that ends inside a call"
-        return ""
+        return batch_fault(
+            self._view, offset, header, self.header.segment_id, next_seqno, chain_crc
+        )
 
     def _read_tail(self, tail: Tail) -> Tail:
         rest = self._bytes[tail.offset : self._end]
