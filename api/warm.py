@@ -17,7 +17,9 @@ from kvstrata.core.loading import LOAD_WORDS, drain_load
 from kvstrata.core.presets import attention_layout
 from kvstrata.core.quarantine import mark_dirty
 from kvstrata.core.replay import apply_events
+from kvstrata.core.ring import new_ring
 from kvstrata.core.spilling import FOUND_WORDS, find_idle_unstored
+from kvstrata.dropping import drop_units, find_below
 from kvstrata.tiers.config import TierConfig, TiersConfig
 
 __all__ = ["NUM_STAGES", "warm"]
@@ -90,6 +92,8 @@ def _explain(cache: CacheManager) -> None:
     cache.explain(_PROMPT)
     # Of a free page it says STALE: this layout has no index that could be dirty.
     mark_dirty(cache.arena.copy(), np.zeros(0, dtype=np.int64), 0, 1, 0, 0)
+    find_below(cache.arena, (1, 1))
+    drop_units(cache.arena.copy(), new_ring(1024), True, np.zeros((0, 2), dtype=np.int64), 0)
 
 
 def _load(cache: CacheManager) -> None:

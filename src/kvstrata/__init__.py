@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kvstrata.tiers.config import TierConfig, TiersConfig
 
     from .block_tables import BlockTables
+    from .commanding import CommandingStatus, CommandSource
     from .config import CacheConfig
     from .explaining import Explanation
     from .handles import Lease, Sequence, Step, Suspended, Transfer
@@ -79,6 +80,7 @@ _HOMES = {
     "kvstrata.kernels.pools": ("PoolSet",),
     "kvstrata.kernels.scatter": ("scatter_entries", "scatter_ring"),
     "kvstrata.block_tables": ("BlockTables",),
+    "kvstrata.commanding": ("CommandSource", "CommandingStatus"),
     "kvstrata.config": ("CacheConfig",),
     "kvstrata.explaining": ("Explanation",),
     "kvstrata.handles": ("Lease", "Sequence", "Step", "Suspended", "Transfer"),
@@ -104,6 +106,8 @@ __all__ = [
     "CacheManager",
     "Candidate",
     "CapacityError",
+    "CommandSource",
+    "CommandingStatus",
     "Component",
     "ConfigError",
     "CorruptSegment",

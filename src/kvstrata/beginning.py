@@ -71,6 +71,7 @@ class Beginner:
         """See :meth:`.manager.CacheManager.begin`."""
         ticket = 0
         try:
+            self._manager.check_admits()
             plan = self._manager.with_tiers(plan)
             while True:
                 loaded = self._manager.loaded_tokens(plan)

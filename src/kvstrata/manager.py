@@ -368,6 +368,7 @@ class CacheManager(TierService):
         finally:
             if self._tiering is not None:
                 self._tiering.stop(0.0)
+            self.end_commands()
             self._call.end("it was closed")
             try:
                 if self.log is not None:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from kvstrata.core.errors import ConfigError, Deferred, StaleLease
 
+from .command_service import CommandService
 from .handles import Sequence
 from .planning import Planner
 from .requests import Plan, Request
-from .service import Service
 
 if TYPE_CHECKING:
     from .manager import CacheManager
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["TierService"]
 
 
-class TierService(Service, ABC):
+class TierService(CommandService, ABC):
     """What :class:`.manager.CacheManager` does with tiers below the device."""
 
     _planner: Planner

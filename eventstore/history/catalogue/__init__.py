@@ -13,10 +13,12 @@ from .rows import (
     SnapshotRow,
     Who,
 )
+from .source import CatalogueCommands
 
 __all__ = [
     "AuditRow",
     "Catalogue",
+    "CatalogueCommands",
     "Command",
     "CommandState",
     "Incident",
