@@ -11,7 +11,19 @@ from typer.core import TyperGroup
 
 from kvstrata.core.errors import CorruptSegment, InvariantViolation, KvstrataError
 
-from .commands import clean, demo, events, explain, fsck, layout, recover, replay, tiers, warmup
+from .commands import (
+    clean,
+    demo,
+    events,
+    explain,
+    fsck,
+    layout,
+    query,
+    recover,
+    replay,
+    tiers,
+    warmup,
+)
 from .output import FOUND_SOMETHING_WRONG, fail
 
 __all__ = ["app", "main"]
@@ -61,7 +73,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog=_EPILOG,
 )
-for _module in (demo, layout, replay, explain, fsck, recover, events, clean, warmup):
+for _module in (demo, layout, replay, explain, query, fsck, recover, events, clean, warmup):
     _name = _module.__name__.rpartition(".")[2]
     app.command(_name, epilog=_module.EPILOG)(_module.run)
 app.add_typer(tiers.app, name="tiers")

