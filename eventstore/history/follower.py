@@ -244,12 +244,12 @@ class Follower:
         try:
             words = self._next_words(following, max_events)
         except SegmentChanged:
+            words = None
+        if words is None:  # what comes next was pruned away, or cut off and written anew
             self._begin()
-            raise
-        if words is None:  # what comes next was pruned away
-            self._begin()
-            return 0
-        if not len(words):
+            following = self._open()
+            words = self._next_words(following, max_events)
+        if words is None or not len(words):
             self._error = ""
             if following.seqno >= following.durable.read():
                 self._caught_up_s, self._replayed = time.monotonic(), True
