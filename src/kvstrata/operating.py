@@ -1,7 +1,8 @@
 """What operators can ask an engine for, carried out by the mutating thread a piece at a time.
 
-Each kind is a generator: it yields where the engine may go on (`None`), or where something is to
-be done outside the mutating thread (a function, whose result it is sent), and returns how it ended.
+A kind ends at once, or is a generator: it yields where the engine may go on (`None`), or where
+something is to be done outside the mutating thread (a function, whose result it is sent), and
+returns how it ended.
 What it does is safe to be done again, where :data:`REPEATABLE` has it.
 """
 
@@ -106,7 +107,7 @@ class Operator:
     def __init__(self, manager: "CacheManager") -> None:
         self._manager = manager
         self.is_draining = False
-        self._verbs: dict[CommandKind, Callable[[int, Mapping[str, Any]], Operations]] = {
+        self._verbs: dict[CommandKind, Callable[[int, Mapping[str, Any]], Ended | Operations]] = {
             CommandKind.QUARANTINE: self._quarantine,
             CommandKind.UNQUARANTINE: self._unquarantine,
             CommandKind.DROP_PREFIX: self._drop_prefix,
@@ -121,13 +122,14 @@ class Operator:
     def begin(self, kind: CommandKind, number: int, arguments: Mapping[str, Any]) -> Operations:
         """Carry out a command; what is wrong with it ends it, and changes nothing."""
         try:
-            return (yield from self._verbs[kind](number, arguments))
+            begun = self._verbs[kind](number, arguments)
+            return begun if isinstance(begun, Ended) else (yield from begun)
         except (_Refusal, ConfigError) as refusal:
             return Ended(CommandOutcome.REFUSED, str(refusal))
 
     # pages
 
-    def _quarantine(self, number: int, arguments: Mapping[str, Any]) -> Operations:
+    def _quarantine(self, number: int, arguments: Mapping[str, Any]) -> Ended:
         group, slot, page = self._page(arguments)
         generation = int(page[PAGE_GENERATION])
         if page[PAGE_STATE] == PageState.QUARANTINED:
@@ -144,7 +146,6 @@ class Operator:
             raise _Refusal("the page has changed since; look at it again")
         call.drain_limbo(code)
         return Ended(CommandOutcome.DONE, "withdrawn, with what hung from its block", 1)
-        yield  # a generator, as every verb
 
     def _unquarantine(self, number: int, arguments: Mapping[str, Any]) -> Operations:
         group, _, page = self._page(arguments)
@@ -160,7 +161,7 @@ class Operator:
             if self._holds(row, is_block, unit):
                 self._release(row)
                 released += 1
-                yield
+                yield None
         if page[PAGE_STATE] == PageState.QUARANTINED:
             raise _Refusal(
                 f"{released} pins were ended, and sequences or leases still read the page; it goes "
@@ -194,7 +195,7 @@ class Operator:
             text += f", {dropped.kept_blocks} and {dropped.kept_images} kept: they are in use"
         return Ended(CommandOutcome.DONE, text, dropped.blocks + dropped.images)
 
-    def _pin(self, number: int, arguments: Mapping[str, Any]) -> Operations:
+    def _pin(self, number: int, arguments: Mapping[str, Any]) -> Ended:
         key = _key(arguments)
         for row in self._pins():
             if self._pinned_key(row) == key:
@@ -217,7 +218,6 @@ class Operator:
         return Ended(
             CommandOutcome.DONE, f"{len(plan)} blocks pinned until the engine ends", len(plan)
         )
-        yield
 
     def _plan(self, key: tuple[int, int]) -> Arena:
         """The blocks of a prefix from the root, as a lease wants them: int64[n, 4]."""
@@ -248,7 +248,7 @@ class Operator:
             if self._pinned_key(row) == key:
                 self._release(row)
                 released += 1
-                yield
+                yield None
         text = f"{released} pins ended" if released else "nothing is pinned under the key"
         return Ended(CommandOutcome.DONE, text, released)
 
@@ -295,7 +295,7 @@ class Operator:
             )
             left -= max(report.num_bytes, 1)
             wrapped = report.wrapped
-            yield
+            yield None
         text = f"{pages} pages of {num_bytes:,} bytes checksummed, {bad} bad and quarantined"
         return Ended(CommandOutcome.DONE, text, bad)
 
@@ -307,7 +307,7 @@ class Operator:
         path = yield partial(log.snapshot, self._manager.arena.copy(), seqno)
         return Ended(CommandOutcome.DONE, f"the tables as of event {seqno}: {path.name}", 1)
 
-    def _drain(self, number: int, arguments: Mapping[str, Any]) -> Operations:
+    def _drain(self, number: int, arguments: Mapping[str, Any]) -> Ended:
         wanted = arguments.get("drain", True)
         if not isinstance(wanted, bool):
             raise _Refusal(f"drain: expected true or false, found {wanted!r}")
@@ -316,9 +316,8 @@ class Operator:
         says = "no new request is let in" if wanted else "requests are let in again"
         changed = int(before is not wanted)
         return Ended(CommandOutcome.DONE, f"{says}; {running} sequences run", changed)
-        yield
 
-    def _report_divergence(self, number: int, arguments: Mapping[str, Any]) -> Operations:
+    def _report_divergence(self, number: int, arguments: Mapping[str, Any]) -> Ended:
         most = 2**63 - 1
         words = zeros(4)
         words[0] = _whole(arguments, "first_seqno", 0, most)
@@ -327,7 +326,6 @@ class Operator:
         self._manager._call.note(EventType.DIVERGENCE_REPORTED, words, int(Reason.DRIFTED))
         text = f"events {words[0]} to {words[1]} of slice {words[2]}"
         return Ended(CommandOutcome.DONE, f"written into the log: {text}", 1)
-        yield
 
 
 def _whole(arguments: Mapping[str, Any], name: str, least: int, most: int) -> int:
