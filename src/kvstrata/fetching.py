@@ -104,7 +104,8 @@ class Fetcher:
             self._submit(load, num_blocks, False, [int(load.words[LOAD_IMAGE])])
         most = max(1, _JOB_BYTES // tiering.objects.schema().object_bytes(False))
         size = min(most, -(-num_blocks // tiering.config.workers))
-        for first in range(0, num_blocks, max(size, 1)):
+        # The last first: those behind a bad one are found out as well.
+        for first in reversed(range(0, num_blocks, max(size, 1))):
             self._submit(load, first, True, blocks[first : first + size])
 
     def _submit(self, load: LoadInFlight, first: int, is_block: bool, units: list[int]) -> None:
@@ -118,11 +119,11 @@ class Fetcher:
         targets = tiering.objects.targets(is_block, units)
         tierset = tiering.tierset()
 
-        def dead(number: int) -> bool:
-            return load.given_up or (is_block and load.first_bad < first + number)
+        def dead(number: int = 0) -> bool:
+            return load.given_up or (is_block and load.first_bad < first)
 
         def work() -> None:
-            if dead(0):
+            if dead():
                 return
             found = tierset.load_many(identities, tiers, targets, dead)
             for number, result in enumerate(found, first):

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from kvstrata import CacheManager
@@ -152,6 +154,9 @@ def test_no_permission_is_told_apart() -> None:
                 if found == path:
                     raise PermissionError(13, "Permission denied")
                 return super().open(found, *flags)
+
+            def read_whole(self, paths: list[str], *_: Any) -> Any:
+                return np.zeros(len(paths), dtype=np.bool_)
 
         tiering_of(cache).tierset().tiers[0].store._files = Locked()
         check_served(cache, "block")
