@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvstrata.core.arena import ArenaParams, Tables, open_tables
-from kvstrata.core.errors import ConfigError, InvariantViolation, KvstrataError, LogError
+from kvstrata.core.errors import ConfigError, InvariantViolation, KvstrataError
 from kvstrata.core.events import EVENT_DTYPE, EVENT_WORDS, LAST_OF_CALL
 from kvstrata.core.layout import CacheLayout
 from kvstrata.core.refusals import refusal_text
@@ -348,7 +348,7 @@ class Follower:
             try:
                 self._memory.save(tally, self._following.epoch)
             except OSError as error:
-                raise LogError(f"expected to keep the tally, found {error}") from error
+                _LOG.warning("expected to keep the tally, found %s", error)
 
     def close(self) -> None:
         """Stop, and keep the tally; closing twice is allowed."""

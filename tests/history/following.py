@@ -19,9 +19,12 @@ SMALL_SEGMENTS: dict[str, Any] = {"segment_bytes": 24 << 10}
 @contextmanager
 def follow(place: Place, memory: Path | None = None) -> Iterator[Follower]:
     """A follower that steps when it is told to."""
-    found = Follower(place.directory, shared_memory_root=place.shared, memory=memory)
-    with found:
+    with followed(place, memory) as found:
         yield found
+
+
+def followed(place: Place, memory: Path | None = None) -> Follower:
+    return Follower(place.directory, shared_memory_root=place.shared, memory=memory)
 
 
 def catch_up(follower: Follower, most: int = 1 << 16) -> int:

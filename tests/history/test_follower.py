@@ -99,9 +99,7 @@ def test_follows_through_rotation(place: Place, most: int) -> None:
 
 def test_several_followers_in_threads(place: Place) -> None:
     with place.open(log=SMALL_SEGMENTS) as cache:
-        followers = [
-            Follower(place.directory, shared_memory_root=place.shared) for _ in range(3)
-        ]
+        followers = [Follower(place.directory, shared_memory_root=place.shared) for _ in range(3)]
         for follower in followers:
             follower.start(0.002)
             follower.start(0.002)  # once is enough
