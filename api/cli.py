@@ -13,6 +13,7 @@ from kvstrata.core.errors import CorruptSegment, InvariantViolation, KvstrataErr
 
 from .commands import (
     clean,
+    dashboards,
     demo,
     events,
     explain,
@@ -77,6 +78,7 @@ for _module in (demo, layout, replay, explain, query, fsck, recover, events, cle
     _name = _module.__name__.rpartition(".")[2]
     app.command(_name, epilog=_module.EPILOG)(_module.run)
 app.add_typer(tiers.app, name="tiers")
+app.add_typer(dashboards.app, name="dashboards")
 
 
 def _print_version(wanted: bool) -> None:

@@ -29,8 +29,10 @@ from .readings import (
     StatusCounters,
     read_drift,
     read_engine,
+    read_follower,
     read_pools,
     read_requests,
+    read_status,
     read_tiers,
     take_view,
 )
@@ -82,12 +84,18 @@ class Exporter(Collector):
         yield from families.values()
 
     def _samples(self) -> Iterator[Sample | Distribution]:
-        view = take_view(self._follower, self._index_lag)
+        follower = self._follower
+        position = follower.position()
+        yield from read_follower(position)
+        yield from read_status(follower.status(), self._counters)
+        if not position.replayed:
+            return  # counts below what was shown before this follower began would be falls
+        view = take_view(follower, self._index_lag)
         yield from read_pools(view)
         yield from read_requests(view)
         yield from read_tiers(view)
         yield from read_drift(view)
-        yield from read_engine(view, self._counters)
+        yield from read_engine(view)
 
 
 def render(follower: Follower) -> bytes:

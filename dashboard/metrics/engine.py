@@ -122,7 +122,7 @@ _FOLLOWER: Final = (
     _follower(
         "kvcache_follower_lag_seconds",
         "seconds",
-        "Age of the oldest durable event that was not applied here yet; 0 where there is none",
+        "For how long there have been durable events that were not applied here; 0 where none are",
     ),
     _follower(
         "kvcache_follower_last_event_timestamp_seconds",
@@ -134,6 +134,11 @@ _FOLLOWER: Final = (
     ),
     _follower(
         "kvcache_follower_restarts_total", "1", "Times that it had to start anew on another log"
+    ),
+    _follower(
+        "kvcache_follower_missed_events_total",
+        "events",
+        "Events that it neither applied nor counted, since they were pruned away before",
     ),
     _follower(
         "kvcache_follower_applied_events_total", "events", "Events applied since it was started"

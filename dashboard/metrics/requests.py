@@ -86,6 +86,14 @@ REQUEST_METRICS: Final = (
         "event log",
     ),
     Metric(
+        "kvcache_limited_tokens_total",
+        "counter",
+        "tokens",
+        (),
+        "Tokens that were here and not reused, since a group or a rank had less",
+        "event log",
+    ),
+    Metric(
         "kvcache_validation_failures_total",
         "counter",
         "1",

@@ -1,7 +1,7 @@
 """Reads the catalogue's values off a follower and its status page."""
 
 from .drift import read_drift
-from .engine import StatusCounters, read_engine
+from .engine import StatusCounters, read_engine, read_follower, read_status
 from .lag import IndexLag
 from .pools import read_pools
 from .requests import read_requests
@@ -17,8 +17,10 @@ __all__ = [
     "View",
     "read_drift",
     "read_engine",
+    "read_follower",
     "read_pools",
     "read_requests",
+    "read_status",
     "read_tiers",
     "take_view",
 ]

@@ -16,11 +16,10 @@ __all__ = ["read_drift"]
 def read_drift(view: View) -> Iterator[Sample]:
     """Values of the metrics of drift, scrubbing and operator commands."""
     totals = view.totals
-    different = totals["digests_differed"]
-    yield Sample("kvcache_drift_total", ("projection",), different)
+    equal, different = view.digests
+    yield Sample("kvcache_drift_total", ("projection",), view.drifts_found)
     yield Sample("kvcache_drift_total", ("bytes",), totals["scrub_bad_pages"])
-    yield Sample("kvcache_drift_total", ("numeric",), totals["numeric_drifted"])
-    equal = totals["digests_compared"] - different
+    yield Sample("kvcache_drift_total", ("numeric",), totals["numeric_drifts"])
     yield Sample("kvcache_projection_digests_total", ("different",), different)
     yield Sample("kvcache_projection_digests_total", ("equal",), equal)
     yield Sample("kvcache_scrubbed_pages_total", (), totals["scrubbed_pages"])
@@ -28,11 +27,11 @@ def read_drift(view: View) -> Iterator[Sample]:
     yield Sample("kvcache_scrub_bad_pages_total", (), totals["scrub_bad_pages"])
     for (group, layer), found in sorted(view.numeric.items()):
         labels = (*view.pool_labels(group), str(layer))
-        samples, drifted, max_abs, cosine, _ = found
-        yield Sample("kvcache_numeric_samples_total", (*labels, "different"), drifted)
-        yield Sample("kvcache_numeric_samples_total", (*labels, "equal"), samples - drifted)
-        yield Sample("kvcache_numeric_max_abs_difference", labels, max_abs)
-        yield Sample("kvcache_numeric_cosine_similarity", labels, cosine)
+        within = found.samples - found.drifted
+        yield Sample("kvcache_numeric_samples_total", (*labels, "different"), found.drifted)
+        yield Sample("kvcache_numeric_samples_total", (*labels, "equal"), within)
+        yield Sample("kvcache_numeric_max_abs_difference", labels, found.max_abs)
+        yield Sample("kvcache_numeric_cosine_similarity", labels, found.cosine)
     ended = view.counts[EventType.COMMAND_ENDED].sum(axis=0)
     for code in sorted({int(Reason.NONE), *np.flatnonzero(ended).tolist()}):
         if code in REASON_NAMES:

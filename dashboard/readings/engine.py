@@ -5,13 +5,14 @@ from importlib.metadata import version
 from typing import Final
 
 from kvstrata.core.events import EVENT_SCHEMA_VERSION, EventType
+from kvstrata.eventstore.history.position import Position
 from kvstrata.eventstore.log import LogStatus
 
 from ..metrics.labels import TYPE_NAMES
 from .sample import Distribution, Sample
 from .view import View
 
-__all__ = ["StatusCounters", "read_engine"]
+__all__ = ["StatusCounters", "read_engine", "read_follower", "read_status"]
 
 _NS: Final = 1e9
 
@@ -39,17 +40,23 @@ class StatusCounters:
         return stalls, syncs
 
 
-def read_engine(view: View, counters: StatusCounters) -> Iterator[Sample | Distribution]:
-    """Values of the metrics of the log, the engine's lives and the follower."""
-    if view.status is not None:
-        yield from _status(view.status, counters)
-    else:
-        yield Sample("kvcache_engine_up", (), 0)
+def read_engine(view: View) -> Iterator[Sample | Distribution]:
+    """Values of the metrics of events, the engine's lives and its layout."""
     events = view.counts.sum(axis=(1, 2))
     for kind in EventType:
         yield Sample("kvcache_events_total", (TYPE_NAMES[kind],), int(events[kind]))
     yield from _lives(view)
-    yield from _follower(view)
+    layout = view.layout
+    labels = (layout.name, layout.digest().hex(), str(layout.block_tokens))
+    yield Sample("kvcache_layout_info", labels, 1)
+
+
+def read_status(status: LogStatus | None, counters: StatusCounters) -> Iterator[Sample]:
+    """Values of the metrics of the status page; where there is none, no engine is up."""
+    if status is None:
+        yield Sample("kvcache_engine_up", (), 0)
+    else:
+        yield from _status(status, counters)
 
 
 def _status(status: LogStatus, counters: StatusCounters) -> Iterator[Sample]:
@@ -74,34 +81,28 @@ def _status(status: LogStatus, counters: StatusCounters) -> Iterator[Sample]:
 
 def _lives(view: View) -> Iterator[Sample | Distribution]:
     totals = view.totals
-    starts = int(view.counts[EventType.MANAGER_OPENED].sum())
-    yield Sample("kvcache_engine_starts_total", (), starts)
+    yield Sample("kvcache_engine_starts_total", (), totals["starts"])
     yield Sample("kvcache_engine_crashes_total", (), totals["crashes"])
-    yield Sample("kvcache_crash_pages_total", ("kept",), totals["recovery_kept_pages"])
-    yield Sample("kvcache_crash_pages_total", ("lost",), totals["recovery_lost_pages"])
+    yield Sample("kvcache_crash_pages_total", ("kept",), totals["kept_pages"])
+    yield Sample("kvcache_crash_pages_total", ("lost",), totals["lost_pages"])
     yield Sample("kvcache_replayed_events_total", (), totals["replayed_events"])
     yield Sample("kvcache_replay_seconds_total", (), totals["replay_micros"] / 1e6)
-    yield Distribution(
-        "kvcache_recovery_duration_seconds", (), *view.histograms["recovery_seconds"]
-    )
+    yield Distribution("kvcache_recovery_duration_seconds", (), *view.histograms["recovery"])
 
 
-def _follower(view: View) -> Iterator[Sample]:
-    position = view.position
-    durable = max(position.durable_seqno, 0 if view.status is None else view.status.durable)
+def read_follower(position: Position) -> Iterator[Sample]:
+    """Values of the metrics of the follower itself."""
     plain = {
-        "kvcache_follower_lag_events": max(0, durable - position.seqno),
+        "kvcache_follower_lag_events": position.lag_events,
         "kvcache_follower_lag_seconds": position.lag_seconds,
         "kvcache_follower_last_event_timestamp_seconds": position.event_time_ns / _NS,
         "kvcache_follower_failed": int(bool(position.error)),
         "kvcache_follower_restarts_total": position.restarts,
+        "kvcache_follower_missed_events_total": position.missed_events,
         "kvcache_follower_applied_events_total": position.applied_events,
         "kvcache_follower_apply_seconds_total": position.apply_seconds,
     }
     for name, value in plain.items():
         yield Sample(name, (), value)
-    layout = view.layout
-    labels = (layout.name, layout.digest().hex(), str(layout.block_tokens))
-    yield Sample("kvcache_layout_info", labels, 1)
     build = (version("kvstrata"), str(EVENT_SCHEMA_VERSION))
     yield Sample("kvcache_build_info", build, 1)

@@ -42,8 +42,10 @@ def read_pools(view: View) -> Iterator[Sample | Distribution]:
     yield from _tiers(view)
     yield Sample("kvcache_sequences", (), view.sequences)
     yield Sample("kvcache_leases", (), view.leases)
-    for name in ("eviction_age_seconds", "reuse_gap_seconds"):
-        yield Distribution(f"kvcache_{name}", (), *view.histograms[name])
+    age = "kvcache_eviction_age_seconds"
+    yield Distribution(age, ("block",), *view.histograms["eviction_age"])
+    yield Distribution(age, ("checkpoint",), *view.histograms["checkpoint_eviction_age"])
+    yield Distribution("kvcache_reuse_gap_seconds", (), *view.histograms["reuse_gap"])
 
 
 def _pool(view: View, group: int) -> Iterator[Sample]:

@@ -46,20 +46,19 @@ def read_requests(view: View) -> Iterator[Sample | Distribution]:
 
 def _tokens(view: View) -> Iterator[Sample | Distribution]:
     totals = view.totals
-    prompt, suspended = totals["prompt_tokens"], totals["tokens_suspended"]
-    device, tier = totals["tokens_device"], totals["tokens_tier"]
     yield Sample("kvcache_requests_total", (), totals["requests"])
-    yield Sample("kvcache_request_hits_total", (), totals["requests_hit"])
-    yield Sample("kvcache_prompt_tokens_total", (), prompt)
+    yield Sample("kvcache_request_hits_total", (), totals["hits"])
+    yield Sample("kvcache_prompt_tokens_total", (), totals["prompt_tokens"])
     for source in ("computed", "device", "suspended", "tier"):
-        yield Sample("kvcache_source_tokens_total", (source,), totals[f"tokens_{source}"])
-    yield Sample("kvcache_lookup_tokens_total", ("device",), prompt - suspended)
-    yield Sample("kvcache_lookup_tokens_total", ("tier",), prompt - suspended - device)
-    yield Sample("kvcache_hit_tokens_total", ("device",), device)
-    yield Sample("kvcache_hit_tokens_total", ("tier",), tier)
+        yield Sample("kvcache_source_tokens_total", (source,), totals[f"{source}_tokens"])
+    for source in ("device", "tier"):
+        asked, found = totals[f"{source}_query_tokens"], totals[f"{source}_tokens"]
+        yield Sample("kvcache_lookup_tokens_total", (source,), asked)
+        yield Sample("kvcache_hit_tokens_total", (source,), found)
+    yield Sample("kvcache_limited_tokens_total", (), totals["limited_tokens"])
     yield Sample("kvcache_recomputed_tokens_total", (), totals["recomputed_tokens"])
-    yield Distribution("kvcache_resume_length_tokens", (), *view.histograms["resume_tokens"])
-    yield Distribution("kvcache_hit_length_tokens", (), *view.histograms["hit_tokens"])
+    yield Distribution("kvcache_resume_length_tokens", (), *view.histograms["resume_length"])
+    yield Distribution("kvcache_hit_length_tokens", (), *view.histograms["hit_length"])
 
 
 def _validation(view: View) -> Iterator[Sample]:
@@ -87,7 +86,5 @@ def _admission(view: View) -> Iterator[Sample | Distribution]:
             count = int(view.counts[kind, :, reason].sum())
             labels = (decision, REASON_NAMES[reason])
             yield Sample("kvcache_admission_decisions_total", labels, count)
-    yield Sample("kvcache_admission_waiting_requests", (), view.totals["admission_waiting"])
-    yield Distribution(
-        "kvcache_admission_wait_seconds", (), *view.histograms["admission_wait_seconds"]
-    )
+    yield Sample("kvcache_admission_waiting_requests", (), view.in_flight["waiting"])
+    yield Distribution("kvcache_admission_wait_seconds", (), *view.histograms["admission_wait"])

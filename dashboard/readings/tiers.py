@@ -33,9 +33,9 @@ _USUAL_FAILURES: Final = (
 def read_tiers(view: View) -> Iterator[Sample | Distribution]:
     """Values of the metrics of loads, spills and the tiers below the device."""
     totals = view.totals
-    yield Sample("kvcache_recoveries_in_flight", (), totals["loads_in_flight"])
-    yield Sample("kvcache_recovering_bytes", (), totals["load_bytes_in_flight"])
-    yield Sample("kvcache_spills_in_flight", (), totals["spills_in_flight"])
+    yield Sample("kvcache_recoveries_in_flight", (), view.in_flight["loads"])
+    yield Sample("kvcache_recovering_bytes", (), view.in_flight["load_bytes"])
+    yield Sample("kvcache_spills_in_flight", (), view.in_flight["spills"])
     for noun, kind in _TRANSFERS:
         ended = view.counts[kind].sum(axis=0)
         for code in sorted({int(Reason.NONE), *np.flatnonzero(ended).tolist()}):
@@ -44,8 +44,7 @@ def read_tiers(view: View) -> Iterator[Sample | Distribution]:
                 yield Sample(f"kvcache_{noun}s_total", labels, int(ended[code]))
         yield Sample(f"kvcache_{noun}_objects_total", (), totals[f"{noun}_objects"])
         yield Sample(f"kvcache_{noun}_bytes_total", (), totals[f"{noun}_bytes"])
-        histogram = view.histograms[f"{noun}_seconds"]
-        yield Distribution(f"kvcache_{noun}_duration_seconds", (), *histogram)
+        yield Distribution(f"kvcache_{noun}_duration_seconds", (), *view.histograms[noun])
     yield from _failures(view)
     for name, place in _RATES:
         yield Sample(name, (), int(view.meta[place]))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,11 @@ from kvstrata.core.words import (
     TIERS_MASK,
     Arena,
 )
-from kvstrata.eventstore.log import LogStatus
 
 if TYPE_CHECKING:
     from kvstrata.core.arena import Tables
     from kvstrata.eventstore.history.follower import Follower
-    from kvstrata.eventstore.history.position import Position
+    from kvstrata.eventstore.history.tally import NumericSample
 
     from .lag import IndexLag
 
@@ -51,8 +50,9 @@ class View:
         tier_failures: int64[9, 256], by tier and reason.
         numeric: samples by group and model layer.
         tier_names: of the tiers below the device, in order.
-        position: where the follower stands.
-        status: the status page; None where no ring is.
+        in_flight: loads, their bytes, spills, and requests that wait.
+        drifts_found: divergences of the tables that the follower found.
+        digests: digests of the engine's tables that were equal to its own, and that were not.
     """
 
     layout: CacheLayout
@@ -66,10 +66,11 @@ class View:
     totals: dict[str, int]
     histograms: dict[str, tuple[tuple[int, ...], float]]
     tier_failures: npt.NDArray[np.int64]
-    numeric: dict[tuple[int, int], Any]
+    numeric: dict[tuple[int, int], NumericSample]
     tier_names: tuple[str, ...]
-    position: Position
-    status: LogStatus | None
+    in_flight: dict[str, int]
+    drifts_found: int
+    digests: tuple[int, int]
 
     def pool_labels(self, group: int) -> tuple[str, str]:
         """Values of the labels pool and kind of one group."""
@@ -92,8 +93,6 @@ def take_view(follower: Follower, index_lag: IndexLag) -> View:
             holders and of stored objects.
         index_lag: remembers the last look at the indexes.
     """
-    status = follower.status()
-    position = follower.position()
     with follower.lock:
         tables, tally = follower.tables, follower.tally
         meta = tables.meta.copy()
@@ -110,14 +109,15 @@ def take_view(follower: Follower, index_lag: IndexLag) -> View:
             counts=tally.counts.copy(),
             totals=dict(tally.totals),
             histograms={
-                name: (tuple(histogram.counts), histogram.sum)
+                name: (tuple(histogram.counts.tolist()), histogram.sum)
                 for name, histogram in tally.histograms.items()
             },
             tier_failures=tally.tier_failures.copy(),
-            numeric=dict(tally.numeric),
+            numeric={place: replace(sample) for place, sample in tally.numeric.items()},
             tier_names=tuple(follower.tier_names),
-            position=position,
-            status=status,
+            in_flight=tally.in_flight,
+            drifts_found=follower.drifts_found,
+            digests=follower.digests,
         )
 
 
