@@ -246,12 +246,19 @@ class LocalStore:
         return False
 
     def _make_folders(self, folder: Path) -> None:
-        """The namespace's folder and one below; another process may have made but not synced it."""
-        for path in (folder.parent, folder):
-            if path not in self._durable or not path.is_dir():
-                path.mkdir(mode=0o700, exist_ok=True)
-                self._sync(path.parent)
-                self._durable.add(path)
+        """The namespace's folder, and all 256 below it for the price of one sync.
+
+        Another process may have made but not synced them.
+        """
+        if folder in self._durable and folder.is_dir():
+            return
+        namespace = folder.parent
+        namespace.mkdir(mode=0o700, exist_ok=True)
+        self._sync(self._objects)
+        for number in range(256):
+            (namespace / f"{number:02x}").mkdir(mode=0o700, exist_ok=True)
+        self._sync(namespace)
+        self._durable.update(namespace / f"{number:02x}" for number in range(256))
 
     def _sync(self, folder: Path) -> None:
         if not self.is_memory:

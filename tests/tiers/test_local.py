@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import random
 import signal
 import stat
@@ -128,8 +129,7 @@ def test_a_folder_removed_by_a_clean_up_is_made_again(
     folder = path_of(store.root, block_id(1)).parent
     put_object(store, block_id(1))
     assert store.delete(NAME)
-    folder.rmdir()
-    folder.parent.rmdir()
+    shutil.rmtree(folder.parent)
     assert put_object(store, block_id(1))
     store.delete(NAME)
     files.hook = lambda call: folder.rmdir() if call == "fdatasync" else None
