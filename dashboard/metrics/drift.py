@@ -14,8 +14,8 @@ DRIFT_METRICS: Final = (
         "counter",
         "1",
         ("drift",),
-        "Differences found: tables that went another way than the log (by the follower since it was "
-        "started), sealed pages whose bytes changed, sampled pages beyond their tolerance",
+        "Differences found: tables that went another way than the log (by this follower since it "
+        "was started), sealed pages whose bytes changed, sampled pages beyond their tolerance",
         "event log",
     ),
     Metric(
@@ -23,7 +23,8 @@ DRIFT_METRICS: Final = (
         "counter",
         "1",
         ("result",),
-        "Digests of the engine's tables that the follower compared with its own since it was started",
+        "Digests of the engine's tables that the follower compared with its own since it was "
+        "started",
         "follower",
     ),
     Metric(
