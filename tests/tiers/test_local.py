@@ -2,8 +2,8 @@
 
 import errno
 import os
-import shutil
 import random
+import shutil
 import signal
 import stat
 import threading
