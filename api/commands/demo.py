@@ -5,17 +5,22 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvstrata.core.errors import ConfigError
+from kvstrata.eventstore.log.directory import LogPaths
 
 from ..demo.process import EngineProcess
 from ..demo.report import Report
 from ..demo.screen import Screen
 from ..directories import DEFAULT_SHARED_MEMORY_ROOT, SharedMemoryRoot
-from ..output import FOUND_SOMETHING_WRONG, JsonFlag, fail, print_json
+from ..output import FOUND_SOMETHING_WRONG, JsonFlag, fail, print_json, print_json_line
+from ..stopping import until_stopped
+
+if TYPE_CHECKING:
+    from ..load import LoadConfig
 
 __all__ = ["EPILOG", "run"]
 
@@ -26,9 +31,16 @@ kvstrata demo
 
 kvstrata demo --dir DIR --json
 
+kvstrata demo --load --serve --faults
+
 A tiny model of the DeepSeek-V4 architecture answers questions about texts that come with Python,
 with kvstrata as its cache, in a process of its own. It needs extras: kvstrata\\[engine,tiers].
 Exit code 1 if an answer differs from the uncached run in one bit, or if damage is not caught.
+
+With --load no scenes are played: the engine answers conversations without an end, more than its
+pools hold, until Ctrl-C or --duration; --serve puts the admin API beside it (kvstrata\\[api]), and
+--faults damages a page, a stored object, or kills the engine, in turn. A line a second says how it
+goes. Without --dir all is removed at the end; with it, a load before is gone on with.
 """
 
 _PACKAGES = ("transformers", "sqlalchemy", "alembic", "obstore")
@@ -46,11 +58,54 @@ def run(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seeds the model's weights.")] = 0,
+    load: Annotated[bool, typer.Option("--load", help="Keep an engine at work.")] = False,
+    serve: Annotated[bool, typer.Option("--serve", help="The admin API beside it.")] = False,
+    faults: Annotated[bool, typer.Option("--faults", help="Damage it, and kill it.")] = False,
+    fault_every: Annotated[float, typer.Option(help="Seconds between two faults.")] = 20.0,
+    duration: Annotated[
+        float | None, typer.Option(help="Seconds after which the load ends; never by default.")
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Requests a second that come.")] = 2.0,
+    tier: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="A folder or bucket below the device, fastest first."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address of the API.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the API.")] = 8420,
+    token_file: Annotated[Path | None, typer.Option(help="Tokens of the API's users.")] = None,
+    catalogue: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Of incidents and commands; by default a file."),
+    ] = None,
     shared_memory_root: SharedMemoryRoot = DEFAULT_SHARED_MEMORY_ROOT,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show reuse, kill the engine, recover, damage pages and files; check every answer."""
+    """Show reuse, kill the engine, recover, damage pages and files; or keep it under load."""
     _check_engine()
+    if load:
+        from ..load import LoadConfig
+        from ..load.config import ServeConfig
+
+        api = ServeConfig(host, port, token_file, catalogue) if serve else None
+        where, temporary = _for_load(directory)
+        _load(
+            LoadConfig(
+                where,
+                shared_memory_root,
+                seed,
+                rate,
+                duration,
+                fault_every if faults else None,
+                tuple(tier or ()),
+                api,
+            ),
+            as_json,
+            temporary,
+        )
+        return
+    for name, given in (("--serve", serve), ("--faults", faults), ("--duration", duration)):
+        if given:
+            raise ConfigError(f"{name}: expected it with --load, found it without; add --load")
     directory = _empty(directory)
     try:
         report = _play(directory, seed, shared_memory_root, Screen(quiet=as_json))
@@ -61,6 +116,29 @@ def run(
         print_json(report.to_json())
     if report.failures():
         raise typer.Exit(FOUND_SOMETHING_WRONG)
+
+
+def _for_load(directory: Path | None) -> tuple[Path, Path | None]:
+    """Where the log of a load lies, and the folder that goes when the load ends."""
+    if directory is None:
+        folder = Path(tempfile.mkdtemp(prefix="kvstrata-load-"))
+        return folder / "log", folder  # the catalogue lies beside the log
+    if not LogPaths(directory).format.is_file():
+        _empty(directory)
+    return directory, None
+
+
+def _load(config: LoadConfig, as_json: bool, temporary: Path | None) -> None:
+    from ..load import run_load
+    from ..load.screen import Screen as LoadScreen
+
+    with until_stopped() as signals:
+        counts = run_load(config, LoadScreen(as_json), lambda: bool(signals), temporary)
+    if as_json:
+        print_json_line({"event": "ended", "counts": counts.to_json()})
+    else:
+        kept = "all of it is removed" if temporary else f"the log lies in {config.directory}"
+        typer.echo(f"{counts.requests:,} requests answered; {kept}")
 
 
 def _play(directory: Path, seed: int, shared_memory_root: Path, screen: Screen) -> Report:

@@ -163,7 +163,7 @@ def _heading(column: Column) -> str:
     name = column.name.replace("_", " ")
     if column.unit in _WORDS or column.unit in ("1", *column.name.split("_")):
         return name
-    return f"{name}, {column.unit}"
+    return f"{name}\n{column.unit}"
 
 
 def _text(column: Column, value: Any) -> str:
@@ -172,7 +172,7 @@ def _text(column: Column, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+        return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     if isinstance(value, int):
         return str(value) if column.name in _NUMBERS_OF_THINGS else f"{value:,}"
     text = str(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,14 +21,12 @@ from kvstrata.eventstore.log.tmpfs import place_of
 from ..directories import DEFAULT_SHARED_MEMORY_ROOT, SharedMemoryRoot
 from ..output import JsonFlag, fail, print_facts, print_json
 from ..sizes import format_bytes, parse_bytes
+from ..stopping import STOPPED, until_stopped
 
 if TYPE_CHECKING:
     from ..replay import Outcome
 
 __all__ = ["EPILOG", "run"]
-
-_STOPPED = 128
-"""Exit code of a command that a signal ended, less the signal's number."""
 
 EPILOG = """
 [bold]Examples[/bold]
@@ -81,7 +78,7 @@ def run(
 
     budget_bytes, of_model = parse_bytes(budget), preset(layout)
     with ExitStack() as stack:
-        stopped = stack.enter_context(_until_stopped())
+        stopped = stack.enter_context(until_stopped())
         requests = read_trace(trace)
         folder = directory
         if folder is None:
@@ -109,33 +106,12 @@ def run(
     if stopped:
         kept = "" if directory is None else f"; the same command with --dir {directory} goes on"
         fail(f"interrupted{kept}")
-        raise typer.Exit(_STOPPED + stopped[0])
+        raise typer.Exit(STOPPED + stopped[0])
 
 
 def _in_options(message: str) -> str:
     """A message about the manager's settings, by the names of the options they come from."""
     return message.replace("budget_bytes", "--budget").replace("max_sequences", "--concurrency")
-
-
-@contextmanager
-def _until_stopped() -> Iterator[list[int]]:
-    """Signals that ask to end, as they come; the second one ends the process where it is."""
-    found: list[int] = []
-
-    def note(number: int, _: object) -> None:
-        found.append(number)
-        if len(found) > 1:
-            raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield found
-    except KeyboardInterrupt:
-        fail("interrupted")
-        raise typer.Exit(_STOPPED + found[0]) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -1,0 +1,125 @@
+"""A load's hold on its processes: started apart from the terminal, and never left behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from multiprocessing.connection import Pipe
+from typing import Final
+
+from .config import LoadConfig
+from .messages import Open
+from .traffic import Talk
+
+__all__ = ["EngineProcess", "ServerProcess"]
+
+_END_S: Final = 20.0
+_KVSTRATA: Final = "from kvstrata.api.cli import main; main()"
+
+
+class _Process:
+    """A process of a group of its own, so that Ctrl-C in the terminal reaches the load alone."""
+
+    def __init__(self, command: list[str], pass_fds: tuple[int, ...] = ()) -> None:
+        self._process = subprocess.Popen(
+            command,
+            pass_fds=pass_fds,
+            process_group=0,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; minus the signal's number where one ended it."""
+        return self._process.poll()
+
+    def kill(self) -> int:
+        """Send SIGKILL, if it still runs; returns its exit code."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+        return self._process.wait()
+
+    def _wait(self) -> int:
+        """Wait for its end; it is killed where that takes long."""
+        try:
+            return self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            return self.kill()
+
+
+class EngineProcess(_Process):
+    """One life of the engine: it imports what it needs, and waits until it is opened."""
+
+    def __init__(self) -> None:
+        self._connection, theirs = Pipe()
+        with theirs:
+            number = theirs.fileno()
+            command = [sys.executable, "-m", "kvstrata.api.load.engine", str(number)]
+            super().__init__(command, (number,))
+
+    def open(self, config: LoadConfig, talks: list[Talk]) -> None:
+        """Have it open its manager and serve.
+
+        Args:
+            config: of the load.
+            talks: what was said so far.
+        """
+        self.send(Open(config, talks))
+
+    def send(self, command: object) -> None:
+        """Tell it something; a dead one hears nothing."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.send(command)
+
+    def receive(self, timeout_s: float) -> object | None:
+        """What it says next, None where it says nothing in that time.
+
+        Raises:
+            EOFError: it is dead, and has said all it said.
+        """
+        if not self._connection.poll(timeout_s):
+            return None
+        try:
+            found: object = self._connection.recv()
+        except ConnectionResetError as error:
+            raise EOFError from error
+        return found
+
+    def ended(self) -> int:
+        """Wait until it has ended; returns its exit code."""
+        with suppress(EOFError):
+            while self.receive(_END_S) is not None:
+                pass  # what it still says is not needed any more
+        code = self._wait()
+        self._connection.close()
+        return code
+
+
+class ServerProcess(_Process):
+    """The admin API over a log directory.
+
+    Args:
+        config: of the load, with ``serve``.
+    """
+
+    def __init__(self, config: LoadConfig) -> None:
+        serve = config.serve
+        if serve is None:
+            raise RuntimeError("expected a load with an API")
+        arguments = [str(config.directory), *serve.arguments]
+        arguments += ["--shared-memory-root", str(config.shared_memory_root)]
+        super().__init__([sys.executable, "-c", _KVSTRATA, "serve", *arguments])
+
+    def end(self) -> int:
+        """Ask it to end, and wait; returns its exit code."""
+        if self.exit_code is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self._wait()
