@@ -223,10 +223,6 @@ class Discovery:
         if known is None:
             return False
         self._known_namespace = namespace
-        new = [one for one in known if self._is_new(one[0], one[2])]
+        new = self._tiering.stored.lacking(known)
         self._tiering.stored.add(new)
         return bool(new)
-
-    def _is_new(self, identity: ObjectId, tiers: int) -> bool:
-        known = int(tiers_of(self._tiering.arena, identity.is_checkpoint, *key_words(identity.key)))
-        return tiers & ~known != 0

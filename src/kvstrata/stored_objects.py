@@ -10,7 +10,7 @@ from kvstrata.core.events import EventType, Reason
 from kvstrata.core.keys import key_words, words_key
 from kvstrata.core.quarantine import note
 from kvstrata.core.spilling import note_objects
-from kvstrata.core.stored import tiers_of
+from kvstrata.core.stored import tiers_of, tiers_of_all
 from kvstrata.core.words import Arena
 from kvstrata.tiers.format import ObjectId
 from kvstrata.tiers.outcomes import Loaded, LoadFailed
@@ -64,11 +64,35 @@ class StoredObjects:
         A position that no event can tell is no object's of ours: it is passed over.
         """
         objects = [one for one in objects if 0 <= one[1] < POSITIONS]
+        if not objects:
+            return
+        identities = [identity for identity, _, _ in objects]
         rows = zeros(len(objects), 6)
-        for row, (identity, position, tiers) in zip(rows, objects, strict=True):
-            mask = self.tiers(identity) | tiers
-            self._fill(row, identity, position, mask, tiers.bit_length() - 1, Reason.NONE)
+        rows[:, :2] = np.frombuffer(b"".join(one.key for one in identities), "<i8").reshape(-1, 2)
+        tiers = np.array([mask for _, _, mask in objects], dtype=np.int64)
+        for is_checkpoint in (False, True):
+            of_kind = np.array([one.is_checkpoint == is_checkpoint for one in identities])
+            if of_kind.any():
+                known = zeros(int(of_kind.sum()))
+                keys = np.ascontiguousarray(rows[of_kind, :2])
+                tiers_of_all(self._call.arena, is_checkpoint, keys, known)
+                rows[of_kind, 2] = self._objects.schema().object_bytes(is_checkpoint)
+                rows[of_kind, 3] = (known | tiers[of_kind]) << 32 | is_checkpoint << 48
+        rows[:, 3] |= np.array([position for _, position, _ in objects], dtype=np.int64)
+        rows[:, 4] = [mask.bit_length() for mask in tiers.tolist()]  # tier 0 is the device
         self._note(EventType.OBJECT_STORED, rows)
+
+    def lacking(self, objects: list[tuple[ObjectId, int, int]]) -> list[tuple[ObjectId, int, int]]:
+        """Those that lie in a tier of which it was not known: (identity, position, tiers)."""
+        keys = np.frombuffer(b"".join(one.key for one, _, _ in objects), "<i8").reshape(-1, 2)
+        known = {False: zeros(len(objects)), True: zeros(len(objects))}
+        for is_checkpoint, masks in known.items():
+            tiers_of_all(self._call.arena, is_checkpoint, keys, masks)
+        return [
+            one
+            for number, one in enumerate(objects)
+            if one[2] & ~int(known[one[0].is_checkpoint][number])
+        ]
 
     def forget(self, objects: Iterable[tuple[ObjectId, int, Reason]]) -> None:
         """Log that objects are in these tiers no more."""
