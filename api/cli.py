@@ -22,6 +22,7 @@ from .commands import (
     query,
     recover,
     replay,
+    serve,
     tiers,
     warmup,
 )
@@ -74,7 +75,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog=_EPILOG,
 )
-for _module in (demo, layout, replay, explain, query, fsck, recover, events, clean, warmup):
+for _module in (demo, layout, replay, explain, query, fsck, recover, events, clean, warmup, serve):
     _name = _module.__name__.rpartition(".")[2]
     app.command(_name, epilog=_module.EPILOG)(_module.run)
 app.add_typer(tiers.app, name="tiers")

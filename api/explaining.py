@@ -17,13 +17,13 @@ from kvstrata.explaining import explain
 
 from .directories import LogDirectory
 
-__all__ = ["explain_from_log", "read_tokens"]
+__all__ = ["OfChain", "explain_from_log", "read_tokens"]
 
 Identity = tuple[str, str, str, bytes]
 
 
 @dataclass(frozen=True)
-class _OfChain(Request):
+class OfChain(Request):
     """A request whose chain seed is known, and not what it was made of."""
 
     chain: bytes = b""
@@ -52,7 +52,7 @@ def explain_from_log(
     """
     arena, _ = open_replayed(log.path, shared_memory_root)
     if identity is None:
-        request: Request = _OfChain(tokens, "", chain=_last_seed(log))
+        request: Request = OfChain(tokens, "", chain=_last_seed(log))
     else:
         model, weights, adapter, tenant = identity
         request = Request(tokens, model, weights, adapter, tenant)

@@ -1,0 +1,55 @@
+"""The catalogue as a server uses it: it may be away, and comes back by itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+from kvstrata.core.errors import StoreError
+from kvstrata.eventstore.history.catalogue import Catalogue
+
+__all__ = ["CataloguePlace"]
+
+_RETRY_S: Final = 2.0
+
+
+class CataloguePlace:
+    """Opens a catalogue when it is first needed, and again after it was away.
+
+    Args:
+        url: of the catalogue.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._lock = threading.Lock()
+        self._catalogue: Catalogue | None = None
+        self._error: StoreError | None = None
+        self._failed_s = 0.0
+
+    def get(self) -> Catalogue:
+        """The catalogue.
+
+        Raises:
+            StoreError: it cannot be opened now; who asks again soon is told the same at once.
+            ConfigError: no such URL.
+        """
+        with self._lock:
+            if self._catalogue is not None:
+                return self._catalogue
+            if self._error is not None and time.monotonic() - self._failed_s < _RETRY_S:
+                raise StoreError(str(self._error))
+            try:
+                self._catalogue = Catalogue.open(self._url)
+            except StoreError as error:
+                self._error, self._failed_s = error, time.monotonic()
+                raise
+            return self._catalogue
+
+    def close(self) -> None:
+        """Close it."""
+        with self._lock:
+            if self._catalogue is not None:
+                self._catalogue.close()
+                self._catalogue = None
