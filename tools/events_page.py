@@ -96,7 +96,7 @@ TYPES: Final = {
     EventType.ADMISSION_DEFERRED: "a request has to wait",
     EventType.ADMISSION_DENIED: "a request will not be served",
     EventType.COMPLETION_ANOMALY: "something was said to have ended that nobody waits for",
-    EventType.SCRUBBED: "sealed pages were checksummed in turn",
+    EventType.SCRUBBED: "sealed pages were checksummed in turn; page is 0 after a round",
     EventType.REQUEST_RESUMED: "where a request resumes, and what of its prompt came from where",
     EventType.SLICE_DIGEST: "what one slice of a reader's tables must hash to, likewise",
     EventType.NUMERIC_DRIFT: "a sealed page was computed again and compared; reason DRIFTED if bad",

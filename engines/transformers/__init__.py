@@ -2,6 +2,7 @@
 
 from .cache import KvstrataCache
 from .calls import Call
+from .comparing import PageComparer
 from .engine import Engine, Generation, RunningStep
 from .layout import layout_for_model
 from .model import build_tiny_model, tiny_config
@@ -14,6 +15,7 @@ __all__ = [
     "Engine",
     "Generation",
     "KvstrataCache",
+    "PageComparer",
     "PoolRows",
     "RunningStep",
     "build_tiny_model",

@@ -11,10 +11,20 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from transformers import DeepseekV4ForCausalLM
 
-from kvstrata import CacheManager, CapacityError, OutOfPages, Plan, Request, Sequence, Step
+from kvstrata import (
+    CacheManager,
+    CapacityError,
+    ConfigError,
+    OutOfPages,
+    Plan,
+    Request,
+    Sequence,
+    Step,
+)
 
 from .cache import KvstrataCache
 from .calls import Call, split_calls
+from .comparing import PageComparer
 from .pages import PoolRows
 from .registration import register
 
@@ -87,13 +97,33 @@ class Engine:
     Args:
         model: in evaluation mode.
         manager: opened with pools and with `layout_for_model(model)`.
+        compare_every: after so many requests a block of the last one's prefix is computed again
+            and compared with its pages; 0 for never.
+        tolerance: see :class:`.comparing.PageComparer`.
+
+    Attributes:
+        comparer: compares pages with what the model computes again.
+
+    Raises:
+        ConfigError: a setting is negative.
     """
 
-    def __init__(self, model: DeepseekV4ForCausalLM, manager: CacheManager) -> None:
+    def __init__(
+        self,
+        model: DeepseekV4ForCausalLM,
+        manager: CacheManager,
+        compare_every: int = 0,
+        tolerance: float | None = None,
+    ) -> None:
+        if compare_every < 0:
+            raise ConfigError(f"compare_every: expected at least 0, found {compare_every}")
         self.model = model
         self.manager = manager
         self._rows = PoolRows(manager)
         self._calls: dict[int, list[Call]] = {}
+        self.comparer = PageComparer(model, self._rows, tolerance)
+        self._compare_every = compare_every
+        self._num_served = 0
         register(model, manager)
 
     def run(self, sequence: Sequence, tokens: ArrayLike) -> RunningStep:
@@ -218,6 +248,9 @@ class Engine:
         sequence.finish()
         computed = len(request.tokens) - resumed_at
         self.manager.observe_compute(computed, max(prefilled - begun, 1e-9))
+        self._num_served += 1
+        if self._compare_every and self._num_served % self._compare_every == 0:
+            self.comparer.compare(request, chunk=chunk)
         return Generation(
             tokens=tokens,
             logits=torch.cat(rows),

@@ -29,6 +29,8 @@ from .uses import Uses
 
 __all__ = ["TOTALS", "NumericSample", "Tally"]
 
+Bytes = npt.NDArray[np.uint8]
+
 NUM_TYPES: Final = 64
 NUM_REASONS: Final = 256
 MOST_TIERS: Final = 9
@@ -97,9 +99,9 @@ class Tally:
             0: Uses(params.num_blocks(layout)),
             self._num_history: Uses(params.num_images(layout)),
         }
-        has_group: npt.NDArray[np.bool_] = np.zeros(NUM_REASONS, dtype=bool)
-        has_group[list(_OF_GROUPS)] = True
-        self._has_group = has_group
+        self._has_group = _flags_of(_OF_GROUPS)
+        size = (self._num_groups + 1) * NUM_REASONS
+        self._place_of: npt.NDArray[np.int64] = np.arange(256) % NUM_TYPES * size
 
     @property
     def in_flight(self) -> dict[str, int]:
@@ -129,24 +131,23 @@ class Tally:
                 f"expected events from {self.seqno + 1} on, found event {int(words[0, 0])}; "
                 "count every event once, in order"
             )
-        head = words[:, 2]
-        kinds = head & 0xFF
-        present = self._count(head, kinds)
+        kinds: Bytes = np.ascontiguousarray(events["type"])
+        groups: Bytes = np.ascontiguousarray(events["group"])
+        present = self._count(kinds, groups, events["reason"])
         for kind, fold in _FOLDS.items():
             if present[kind]:
                 fold(self, words[kinds == kind])
-        self._count_pages(words, head, kinds, present)
-        self._in_order(words[np.isin(kinds, [k for k in _IN_ORDER if present[k]])], present)
+        self._count_pages(words, kinds, groups, present)
+        if present[list(_IN_ORDER)].any():
+            self._in_order(words[_IS_IN_ORDER[kinds]])
         self.since_seqno = self.since_seqno or int(words[0, 0])
         self.seqno = int(words[-1, 0])
 
-    def _count(
-        self, head: npt.NDArray[np.int64], kinds: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
+    def _count(self, kinds: Bytes, groups: Bytes, reasons: Bytes) -> npt.NDArray[np.int64]:
         """Count by type, group and reason; returns how many there are of each type."""
-        groups, reasons = self._num_groups, (head >> 32) & 0xFF
-        group = np.where(self._has_group[kinds], np.minimum((head >> 8) & 0xFF, groups), groups)
-        place = ((kinds & (NUM_TYPES - 1)) * (groups + 1) + group) * NUM_REASONS + reasons
+        most = np.uint8(self._num_groups)
+        group = np.where(self._has_group[kinds], np.minimum(groups, most), most)
+        place = self._place_of[kinds] + group * np.int64(NUM_REASONS) + reasons
         found = np.bincount(place, minlength=self.counts.size).reshape(self.counts.shape)
         self.counts += found
         return found.reshape(NUM_TYPES, -1).sum(axis=1)
@@ -154,8 +155,8 @@ class Tally:
     def _count_pages(
         self,
         words: npt.NDArray[np.int64],
-        head: npt.NDArray[np.int64],
-        kinds: npt.NDArray[np.int64],
+        kinds: Bytes,
+        groups: Bytes,
         present: npt.NDArray[np.int64],
     ) -> None:
         """Evictions, and when what was evicted or hit had been used last."""
@@ -163,11 +164,11 @@ class Tally:
         # What a request that begins pins is a hit; a fork, a load or a lease only uses it.
         resumed = words[kinds == _RESUMED, 0] if present[_RESUMED] else words[:0, 0]
         is_hit = np.isin(granted[:, 0] + 1, resumed)
-        of_page = (kinds == _SEALED) | (kinds == _FREED) | (kinds == _LOST)
+        of_page = _IS_OF_UNITS[kinds]
         for first_group, uses in self._uses.items():
             if first_group >= self._num_groups:
                 continue
-            rows = words[of_page & ((head >> 8) & 0xFF == first_group)]
+            rows = words[of_page & (groups == first_group)]
             kind = rows[:, 2] & 0xFF
             seals, freed = rows[kind == _SEALED], rows[kind != _SEALED]
             evicted = (freed[:, 2] >> 32) & 0xFF == int(Reason.EVICTED)
@@ -269,7 +270,7 @@ class Tally:
             sample.tolerance = float(row[7:8].view(np.float64)[0])
             self._add(numeric_samples=1, numeric_drifts=drifted)
 
-    def _in_order(self, rows: npt.NDArray[np.int64], present: npt.NDArray[np.int64]) -> None:
+    def _in_order(self, rows: npt.NDArray[np.int64]) -> None:
         """What depends on the events before it: lives of engines, transfers in flight."""
         for row in rows.tolist():
             kind = row[2] & 0xFF
@@ -350,6 +351,17 @@ _IN_ORDER: Final = (
     _RECOVERY_ENDED,
     *Transfers.KINDS,
 )
+
+
+def _flags_of(kinds: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """bool[256], set for these types."""
+    flags: npt.NDArray[np.bool_] = np.zeros(256, dtype=bool)
+    flags[list(kinds)] = True
+    return flags
+
+
+_IS_IN_ORDER: Final = _flags_of(_IN_ORDER)
+_IS_OF_UNITS: Final = _flags_of((_SEALED, _FREED, _LOST))
 _FOLDS: Final = {
     int(EventType.REQUEST_RESUMED): Tally._resumed,
     int(EventType.HIT_LIMITED): Tally._limited,

@@ -39,13 +39,14 @@ if TYPE_CHECKING:
 
     from .block_tables import BlockTables
     from .commanding import CommandingStatus, CommandSource
+    from .comparing import Comparison
     from .config import CacheConfig
     from .explaining import Explanation
     from .handles import Lease, Sequence, Step, Suspended, Transfer
     from .manager import CacheManager
     from .recovery import Recovery
     from .requests import Load, Plan, Request
-    from .scrubbing import ScrubReport
+    from .scrubbing import ScrubProgress, ScrubReport
     from .statistics import PoolStatistics, Statistics
     from .tiering_stats import TieringStats
     from .topology import PoolAddress, Topology
@@ -81,13 +82,14 @@ _HOMES = {
     "kvstrata.kernels.scatter": ("scatter_entries", "scatter_ring"),
     "kvstrata.block_tables": ("BlockTables",),
     "kvstrata.commanding": ("CommandSource", "CommandingStatus"),
+    "kvstrata.comparing": ("Comparison",),
     "kvstrata.config": ("CacheConfig",),
     "kvstrata.explaining": ("Explanation",),
     "kvstrata.handles": ("Lease", "Sequence", "Step", "Suspended", "Transfer"),
     "kvstrata.manager": ("CacheManager",),
     "kvstrata.recovery": ("Recovery",),
     "kvstrata.requests": ("Load", "Plan", "Request"),
-    "kvstrata.scrubbing": ("ScrubReport",),
+    "kvstrata.scrubbing": ("ScrubProgress", "ScrubReport"),
     "kvstrata.statistics": ("PoolStatistics", "Statistics"),
     "kvstrata.tiering_stats": ("TieringStats",),
     "kvstrata.tiers.config": ("TierConfig", "TiersConfig"),
@@ -108,6 +110,7 @@ __all__ = [
     "CapacityError",
     "CommandSource",
     "CommandingStatus",
+    "Comparison",
     "Component",
     "ConfigError",
     "CorruptSegment",
@@ -135,6 +138,7 @@ __all__ = [
     "Recovery",
     "Request",
     "Rope",
+    "ScrubProgress",
     "ScrubReport",
     "Sequence",
     "SequenceGap",

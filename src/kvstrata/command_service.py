@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 from kvstrata.core.errors import ConfigError, Deferred
 
 from .commanding import Commanding, CommandingStatus, CommandSource
-from .service import Service
+from .upkeep import UpkeepService
 
 if TYPE_CHECKING:
     from .manager import CacheManager
@@ -15,7 +15,7 @@ __all__ = ["CommandService"]
 _DRAINING_RETRY_S = 1.0
 
 
-class CommandService(Service):
+class CommandService(UpkeepService):
     """What :class:`.manager.CacheManager` does for operators."""
 
     _commanding: Commanding | None = None

@@ -45,6 +45,9 @@ class CacheConfig:
         log: settings of the event log.
         tiers: where prefixes live below the device; None for nowhere. A policy of checkpoints at
             every block, or every so many tokens, sets ``checkpoint_every`` where that is 0.
+        digest_bytes_per_s: of its own tables that a manager with a log digests, in turn, so that a
+            reader can compare its own; 0 for none. A whole turn takes tables' bytes / this.
+        scrub_bytes_per_s: of sealed pages that a manager with pools checksums, in turn; 0 for none.
         stored_keys: keys of objects in lower tiers that the tables have room for; None for what
             ``tiers`` says. A directory made with tiers is opened without them by naming it.
     """
@@ -64,6 +67,8 @@ class CacheConfig:
     log: LogConfig = field(default_factory=LogConfig)
     tiers: TiersConfig | None = None
     stored_keys: int | None = None
+    digest_bytes_per_s: int = 8 << 20
+    scrub_bytes_per_s: int = 0
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -100,6 +105,8 @@ class CacheConfig:
             "max_tokens_per_sequence": self.max_tokens_per_sequence,
             "images_per_sequence": self.images_per_sequence,
             "checkpoint_every": self.checkpoint_every,
+            "digest_bytes_per_s": self.digest_bytes_per_s,
+            "scrub_bytes_per_s": self.scrub_bytes_per_s,
         }
         if self.stored_keys is not None:
             whole["stored_keys"] = self.stored_keys
@@ -110,6 +117,9 @@ class CacheConfig:
         for name, value in whole.items():
             if not isinstance(value, Integral):
                 raise ConfigError(f"{name}: expected a whole number, found {value!r}")
+        for name in ("digest_bytes_per_s", "scrub_bytes_per_s"):
+            if whole[name] < 0:
+                raise ConfigError(f"{name}: expected at least 0, found {whole[name]}")
         share: Any = self.checkpoint_share
         if not isinstance(share, int | float):
             raise ConfigError(f"checkpoint_share: expected a number, found {share!r}")

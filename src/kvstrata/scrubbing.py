@@ -8,11 +8,11 @@ import numpy as np
 from kvstrata.core.arena import open_tables
 from kvstrata.core.layout import CacheLayout
 from kvstrata.core.states import PageState
-from kvstrata.core.words import PAGE_STATE, POOL_FIRST, POOL_SLOTS, Arena
+from kvstrata.core.words import PAGE_STATE, POOL_COUNTS, POOL_FIRST, POOL_SLOTS, Arena
 
 from .storage import BadPage, Storage
 
-__all__ = ["ScrubReport", "Scrubber"]
+__all__ = ["ScrubProgress", "ScrubReport", "Scrubber"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,29 @@ class ScrubReport:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class ScrubProgress:
+    """How far scrubbing has come.
+
+    Attributes:
+        rounds: whole rounds so far, in this life of the engine.
+        pages: sealed pages checksummed in the present round.
+        num_bytes: their bytes.
+        sealed_pages: sealed now, of all pools.
+        sealed_bytes: their bytes: what a round reads.
+    """
+
+    rounds: int
+    pages: int
+    num_bytes: int
+    sealed_pages: int
+    sealed_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
 class Scrubber:
     """Goes through all sealed pages, pool after pool, and remembers where it stopped.
 
@@ -51,6 +74,19 @@ class Scrubber:
         self._storage = storage
         self._group = 0
         self._slot = 1
+        self._rounds = self._pages = self._bytes = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Group and slot with which it goes on."""
+        return self._group, self._slot
+
+    def progress(self) -> ScrubProgress:
+        """How far it has come."""
+        sealed = self._tables.pools[:, POOL_COUNTS + PageState.SEALED].tolist()
+        sizes = [self._layout.page_bytes(group) for group in range(len(sealed))]
+        num_bytes = sum(count * size for count, size in zip(sealed, sizes, strict=True))
+        return ScrubProgress(self._rounds, self._pages, self._bytes, sum(sealed), num_bytes)
 
     def next_pages(self, max_bytes: int) -> tuple[ScrubReport, list[BadPage]]:
         """Checksum the next sealed pages, at least one, at most once around.
@@ -79,6 +115,9 @@ class Scrubber:
             if self._group == 0:
                 wrapped = True
                 break
+        self._pages, self._bytes = self._pages + pages, self._bytes + num_bytes
+        if wrapped:
+            self._rounds, self._pages, self._bytes = self._rounds + 1, 0, 0
         return ScrubReport(pages, num_bytes, len(bad), wrapped), bad
 
     def _sealed(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -112,7 +112,8 @@ class Service(PageReader):
             self.quarantine(page)
         payload = zeros(4)
         payload[:3] = report.pages, report.num_bytes, report.bad
-        self._call.note(EventType.SCRUBBED, payload)
+        group, slot = (0, 0) if report.wrapped else self._scrubber.place
+        self._call.note(EventType.SCRUBBED, payload, 0, group, slot)
         return report
 
     # what the engine says of itself
