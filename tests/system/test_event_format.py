@@ -8,6 +8,7 @@ import pytest
 from kvstrata import (
     AdmissionDenied,
     CacheManager,
+    Comparison,
     Deferred,
     TierConfig,
     TiersConfig,
@@ -18,6 +19,7 @@ from kvstrata.core.quarantine import mark_dirty
 from kvstrata.core.states import TRANSITIONS, PageState
 from kvstrata.eventstore.log import read_events
 from tests.eventstore.support import shared_corner
+from tests.face.commanded import Source, carry_out, key_of
 from tests.face.support import Place, check_sums, prefill, request, serve
 
 Events = np.ndarray[Any, Any]
@@ -102,6 +104,7 @@ def everything_else(cache: CacheManager) -> None:
     cache.seal_topology()
     cache.observe_compute(1000, 0.01)
     cache.scrub(1)
+    upkeep_and_commands(cache)
     cache.complete(0xFFFF | 99 << 16)
     blocks = cache.stats().blocks["total"]
     with pytest.raises(AdmissionDenied):
@@ -113,6 +116,18 @@ def everything_else(cache: CacheManager) -> None:
         cache.begin(cache.match(waits))
     holding.finish()
     cache.begin(cache.match(waits)).finish()
+
+
+def upkeep_and_commands(cache: CacheManager) -> None:
+    cache.log_slice_digest()
+    slot = cache.sealed_pages(request("served 9", 90), 2)["full"]
+    assert cache.report_comparison(Comparison("full", slot, 0, 16, 0.5, 0.9, 0.1))
+    source = Source()
+    cache.follow_commands(source, poll_s=0.01)
+    key = key_of(cache, request("served 8", 90), 1)
+    assert carry_out(cache, source, "drop_prefix", key=key).outcome == "done"
+    answer = carry_out(cache, source, "report_divergence", first_seqno=1, last_seqno=2, slice=0)
+    assert answer.outcome == "done"
 
 
 def second_life(place: Place) -> None:
