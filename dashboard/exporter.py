@@ -70,18 +70,20 @@ class Exporter(Collector):
 
     def describe(self) -> Iterable[Family]:
         """The families, without values: registering reads nothing."""
-        return [_family(metric) for metric in METRICS.values()]
+        return [_family(metric, []) for metric in METRICS.values()]
 
     def collect(self) -> Iterator[Family]:
         """The families with their values now."""
         with self._lock:
             began_s = time.thread_time()
-            families = {name: _family(metric) for name, metric in METRICS.items()}
+            samples: dict[str, list[Sample | Distribution]] = {name: [] for name in METRICS}
             for sample in self._samples():
-                _add(families[sample.metric], METRICS[sample.metric], sample)
+                samples[sample.metric].append(sample)
             took_s = time.thread_time() - began_s
-        families["kvcache_exporter_scrape_seconds"].add_metric((), took_s)
-        yield from families.values()
+        name = "kvcache_exporter_scrape_seconds"
+        samples[name].append(Sample(name, (), took_s))
+        for name, metric in METRICS.items():
+            yield _family(metric, samples[name])
 
     def _samples(self) -> Iterator[Sample | Distribution]:
         follower = self._follower
@@ -103,21 +105,24 @@ def render(follower: Follower) -> bytes:
     return Exporter(follower).render()
 
 
-def _family(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
-    kinds = {
-        "counter": CounterMetricFamily,
-        "gauge": GaugeMetricFamily,
-        "histogram": HistogramMetricFamily,
-    }
-    return kinds[metric.type](metric.name, metric.help, labels=metric.labels)
-
-
-def _add(family: Family, metric: Metric, sample: Sample | Distribution) -> None:
-    if isinstance(sample, Sample):
-        family.add_metric(sample.labels, sample.value)
-        return
-    cumulative = list(accumulate(sample.counts))
-    bounds = [*(repr(bound) for bound in metric.buckets), "+Inf"]
-    family.add_metric(
-        sample.labels, buckets=list(zip(bounds, cumulative, strict=True)), sum_value=sample.total
+def _family(metric: Metric, samples: list[Sample | Distribution]) -> Family:
+    if metric.type == "histogram":
+        return _histogram(metric, samples)
+    kind = CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily
+    family: CounterMetricFamily | GaugeMetricFamily = kind(
+        metric.name, metric.help, labels=metric.labels
     )
+    for sample in samples:
+        if isinstance(sample, Sample):
+            family.add_metric(sample.labels, sample.value)
+    return family
+
+
+def _histogram(metric: Metric, samples: list[Sample | Distribution]) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    bounds = [*(repr(bound) for bound in metric.buckets), "+Inf"]
+    for sample in samples:
+        if isinstance(sample, Distribution):
+            buckets = list(zip(bounds, accumulate(sample.counts), strict=True))
+            family.add_metric(sample.labels, buckets, sample.total)
+    return family

@@ -18,8 +18,8 @@ BYTE_DRIFT: Final = Alert(
     "0m",
     "critical",
     "Bytes of sealed pages changed in pool {{ $labels.pool }} of {{ $labels.instance }}",
-    "{{ $value | humanize }} pages of kind {{ $labels.kind }} no longer have the bytes that were "
-    "sealed. They were withdrawn before anybody could hit them.",
+    '{{ $value | printf "%.0f" }} pages of kind {{ $labels.kind }} no longer have the bytes that '
+    "were sealed. They were withdrawn before anybody could hit them.",
     Runbook(
         "A page's bytes no longer match the checksum of its sealing. A hit, a load, a recovery or "
         "the scrubber found it, and the page is in quarantine.",
@@ -55,8 +55,8 @@ NUMERIC_DRIFT: Final = Alert(
     "0m",
     "critical",
     "Stored values differ from computed ones on {{ $labels.instance }}",
-    "{{ $value | humanize }} sampled pages were beyond the tolerance when the engine computed them "
-    "again.",
+    '{{ $value | printf "%.0f" }} sampled pages were beyond the tolerance when the engine computed '
+    "them again.",
     Runbook(
         "The engine computed sampled blocks again, and stored values differ from computed ones by "
         "more than the tolerance, though bytes and checksums agree.",
@@ -86,8 +86,8 @@ PROJECTION_DIVERGED: Final = Alert(
     "0m",
     "critical",
     "The engine's tables and its log disagree on {{ $labels.instance }}",
-    "{{ $value | humanize }} slices of the engine's tables had another digest than the log gives. "
-    "The first range of events that differs is in the incident.",
+    '{{ $value | printf "%.0f" }} slices of the engine\'s tables had another digest than the log '
+    "gives. The first range of events that differs is in the incident.",
     Runbook(
         "The engine logs digests of its tables, slice by slice; the follower, which made its "
         "tables from the log alone, has another digest for one of them.",

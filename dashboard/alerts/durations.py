@@ -11,6 +11,7 @@ __all__ = ["REAL_TIME", "TimeScale", "seconds_of"]
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _WINDOW: Final = re.compile(r"\[(\d+[smhd])\]")
 _OFFSET: Final = re.compile(r"offset (\d+[smhd])")
+_AGE: Final = re.compile(r"(_lag_seconds > )(\d+)")
 
 
 def seconds_of(duration: str) -> int:
@@ -44,10 +45,11 @@ class TimeScale:
         return text if self.factor == 1 else self._millis(text, 0)
 
     def expression(self, promql: str) -> str:
-        """An expression with its ranges and offsets on this scale."""
+        """An expression with its ranges, offsets and limits of lags on this scale."""
         if self.factor == 1:
             return promql
         promql = _WINDOW.sub(lambda found: f"[{self._window(found[1])}]", promql)
+        promql = _AGE.sub(lambda found: f"{found[1]}{int(found[2]) * self.factor:g}", promql)
         return _OFFSET.sub(lambda found: f"offset {self._millis(found[1], 0.001)}", promql)
 
     def _window(self, text: str) -> str:

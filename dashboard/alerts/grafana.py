@@ -106,4 +106,4 @@ def _is_there() -> dict[str, Any]:
 
 def _in_grafana(text: str) -> str:
     """An annotation in Grafana's template words: the value there is that of query A."""
-    return text.replace("{{ $value", "{{ $values.A.Value")
+    return text.replace("$value ", "$values.A.Value ")

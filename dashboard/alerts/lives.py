@@ -65,7 +65,7 @@ RESTARTING: Final = Alert(
     "0m",
     "critical",
     "The engine of {{ $labels.instance }} crashes again and again",
-    "{{ $value | humanize }} crashes within half an hour.",
+    '{{ $value | printf "%.0f" }} crashes within half an hour.',
     Runbook(
         "The engine died and was started again more than twice within half an hour.",
         "Running requests fail at every crash; each recovery costs time.",
@@ -91,7 +91,7 @@ RECOVERY_SLOW: Final = Alert(
     "0m",
     "warning",
     "A recovery on {{ $labels.instance }} took longer than 30 s",
-    "{{ $value | humanize }} recoveries of the last hour were slower than the objective.",
+    '{{ $value | printf "%.0f" }} recoveries of the last hour were slower than the objective.',
     Runbook(
         "Clearing up after the life before took an engine longer than 30 s.",
         "The engine serves only after its recovery; every restart costs that long.",

@@ -66,7 +66,10 @@ LABELS: Final = _by_name(
     Label("use", "of a unit", ("free", "held", "idle")),
     Label("layer", "of validation", tuple(LAYER_NAMES.values())),
     Label("reason", "why; docs/events.md explains each", tuple(REASON_NAMES.values())),
-    Label("tier", "the configured name of a tier; device is the pools"),
+    Label(
+        "tier",
+        "the configured name of a tier; device is the pools, unknown where an event names none",
+    ),
     Label(
         "source",
         "where a prompt's tokens came from; suspended: computed by the request itself before it "

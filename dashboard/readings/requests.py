@@ -22,6 +22,8 @@ _ANOMALIES: Final = (
     Reason.GHOST_COMPLETION,
     Reason.LATE_COMPLETION,
 )
+_DRIFTED: Final = (0, Reason.DRIFTED, "all")
+"""No check before a hit finds it; an engine that computes pages again does."""
 _LIMITED: Final = (Reason.GROUP_LIMITED, Reason.RANK_LIMITED, Reason.RANK_INTERSECTION_EMPTY)
 
 
@@ -64,15 +66,13 @@ def _tokens(view: View) -> Iterator[Sample | Distribution]:
 def _validation(view: View) -> Iterator[Sample]:
     """One value for each reason that can befall a pool, so that the first failure is a rise."""
     failures = view.counts[EventType.VALIDATION_FAILED]
-    for check in CHECKS:
+    rows = [(check.layer, check.reason, check.kinds) for check in CHECKS]
+    for layer, reason, kinds in (*rows, _DRIFTED):
         for group, spec in enumerate(view.layout.groups):
-            count = int(failures[group, check.reason])
-            if count or check.kinds == "all" or spec.kind.name in check.kinds.split(", "):
-                yield Sample(
-                    "kvcache_validation_failures_total",
-                    (*view.pool_labels(group), LAYER_NAMES[check.layer], check.reason.name.lower()),
-                    count,
-                )
+            count = int(failures[group, reason])
+            if count or kinds == "all" or spec.kind.name in kinds.split(", "):
+                labels = (*view.pool_labels(group), LAYER_NAMES[layer], REASON_NAMES[reason])
+                yield Sample("kvcache_validation_failures_total", labels, count)
     moved = int(failures[:, Reason.TOPOLOGY_MOVED].sum())
     yield Sample("kvcache_topology_violations_total", (), moved)
 

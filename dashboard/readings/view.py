@@ -78,9 +78,9 @@ class View:
         return spec.name, spec.kind.name.lower()
 
     def tier_name(self, tier: int) -> str:
-        """Name of a tier by its number in events: 0 is the device."""
+        """Name of a tier by its number in events: 0 where they name none."""
         if tier == 0:
-            return "device"
+            return "unknown"
         known = tier <= len(self.tier_names)
         return self.tier_names[tier - 1] if known else f"tier{tier}"
 
