@@ -24,6 +24,8 @@ from kvstrata.core.errors import (
 __all__ = ["MEDIA_TYPE", "Problem", "add_handlers", "problem_response"]
 
 MEDIA_TYPE: Final = "application/problem+json"
+_TITLES: Final = {413: "Content Too Large", 422: "Unprocessable Content"}
+"""Phrases that HTTP has changed, as they are now."""
 _LOG: Final = logging.getLogger("kvstrata.api")
 _STATUS_OF: Final = (
     (ConfigError, 422),
@@ -60,17 +62,18 @@ class Problem(Exception):
 
 def problem_response(problem: Problem) -> JSONResponse:
     """A problem as an answer."""
-    status = HTTPStatus(problem.status)
+    status = problem.status
+    title = _TITLES.get(status) or HTTPStatus(status).phrase
     content: dict[str, Any] = {
-        "type": f"urn:kvstrata:problem:{status.name.lower().replace('_', '-')}",
-        "title": status.phrase,
-        "status": status.value,
+        "type": f"urn:kvstrata:problem:{title.lower().replace(' ', '-')}",
+        "title": title,
+        "status": status,
         "detail": problem.detail,
     }
     if problem.errors:
         content["errors"] = problem.errors
     headers = {"Cache-Control": "no-store", **problem.headers}
-    return JSONResponse(content, status.value, headers=headers, media_type=MEDIA_TYPE)
+    return JSONResponse(content, status, headers=headers, media_type=MEDIA_TYPE)
 
 
 def add_handlers(app: FastAPI) -> None:
