@@ -15,7 +15,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.dashboard import Panel as PanelModel
 
-from .look import BAD, NEUTRAL, SOURCE
+from .look import BAD, NEUTRAL, SOURCE, query
 
 __all__ = ["TAG", "WIDTH", "Row", "make_dashboard"]
 
@@ -111,7 +111,6 @@ def _labels(name: str, label: str, values: str) -> dashboard_builders.QueryVaria
         .label(label)
         .datasource(SOURCE)
         .query({"query": values, "refId": f"Variable-{name}"})
-        .definition(values)
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(VariableSort.ALPHABETICAL_ASC)
         .multi(True)
@@ -140,6 +139,7 @@ _ANNOTATIONS: Final = (
 def _annotation(
     name: str, colour: str, expression: str, text: str
 ) -> dashboard_builders.AnnotationQuery:
+    named: Any = query(expression)
     return (
         dashboard_builders.AnnotationQuery()
         .name(name)
@@ -147,8 +147,7 @@ def _annotation(
         .enable(True)
         .hide(False)
         .icon_color(colour)
-        .expr(expression)
-        .step("60s")
+        .target(named.ref_id("Anno").interval("60s"))
         .title_format(text)
         .text_format("{{instance}}")
         .tag_keys("instance")

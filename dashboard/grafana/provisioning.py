@@ -22,7 +22,7 @@ from .recovery import recovery
 from .tiers import tiers
 from .validation import validation
 
-__all__ = ["DATASOURCE_UID", "DEFAULT_PROMETHEUS_URL", "build_files", "dashboards"]
+__all__ = ["DATASOURCE_UID", "DEFAULT_PROMETHEUS_URL", "as_json", "build_files", "dashboards"]
 
 DATASOURCE_UID: Final = "kvstrata-prometheus"
 DEFAULT_PROMETHEUS_URL: Final = "http://prometheus:9090"
@@ -38,6 +38,18 @@ def dashboards() -> dict[str, Dashboard]:
         "recovery": recovery(),
         "tiers": tiers(),
     }
+
+
+def as_json(board: Dashboard) -> dict[str, Any]:
+    """A dashboard as Grafana reads it, without what the builders add and its schema has not."""
+    plain: dict[str, Any] = json.loads(json.dumps(board, cls=JSONEncoder))
+    for variable in plain["templating"]["list"]:
+        for name in [name for name in variable if name == "auto" or name.startswith("auto_")]:
+            del variable[name]
+    for panel in plain["panels"]:
+        if panel["type"] == "table":
+            panel["options"].pop("footer", None)
+    return plain
 
 
 def build_files(
@@ -62,7 +74,7 @@ def build_files(
         ),
     }
     for name, board in dashboards().items():
-        text = json.dumps(board, cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(as_json(board), indent=2, sort_keys=True, ensure_ascii=False)
         text = text.replace(DEFAULT_RUNBOOKS_URL, runbooks_url.rstrip("/"))
         files[f"grafana/dashboards/{name}.json"] = text + "\n"
     return dict(sorted(files.items()))

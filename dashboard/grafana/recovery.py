@@ -171,8 +171,12 @@ def events() -> timeseries.Panel:
 def lag_events() -> timeseries.Panel:
     return lines(
         "Follower lag, events",
-        "Durable events that are not shown yet.",
-        [query(f"kvcache_follower_lag_events{_ON}", "{{instance}}")],
+        "Durable events that are not shown yet, and events that never will be: they were pruned "
+        "away before the follower read them.",
+        [
+            query(f"kvcache_follower_lag_events{_ON}", "{{instance}}"),
+            query(f"kvcache_follower_missed_events_total{_ON}", "{{instance}} missed"),
+        ],
         no_value="no follower",
         alerts=("KVCacheFollowerLagging",),
     ).span(6)

@@ -148,13 +148,18 @@ def index_lag() -> timeseries.Panel:
 def limited_hits() -> timeseries.Panel:
     return lines(
         "Hits cut short",
-        "Hits that reuse less than what is here, since another group or rank has less.",
+        "Hits that reuse less than what is here, since another group or rank has less, and the "
+        "tokens that this costs, a second.",
         [
             query(
                 "sum by (reason) "
                 '(rate(kvcache_limited_hits_total{instance=~"$instance"}[$__rate_interval]))',
                 "{{reason}}",
-            )
+            ),
+            query(
+                'sum(rate(kvcache_limited_tokens_total{instance=~"$instance"}[$__rate_interval]))',
+                "tokens not reused",
+            ),
         ],
         "ops",
     ).span(6)

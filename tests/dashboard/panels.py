@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
-from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-
-def as_json(board: Dashboard) -> dict[str, Any]:
-    """The dashboard as Grafana reads it."""
-    plain: dict[str, Any] = json.loads(json.dumps(board, cls=JSONEncoder))
-    return plain
+from kvstrata.dashboard.grafana import as_json
 
 
 def panels_of(board: Dashboard) -> list[dict[str, Any]]:
@@ -27,4 +21,4 @@ def queries_of(board: Dashboard) -> Iterator[tuple[str, int, str]]:
         for number, target in enumerate(panel["targets"]):
             yield panel["title"], number, target["expr"]
     for number, annotation in enumerate(as_json(board)["annotations"]["list"]):
-        yield "annotations", number, annotation["expr"]
+        yield "annotations", number, annotation["target"]["expr"]

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from kvstrata.api.cli import app
 from kvstrata.dashboard.alerts import ALERTS, DEFAULT_RUNBOOKS_URL, uid_of
-from kvstrata.dashboard.grafana import DATASOURCE_UID, build_files, dashboards
+from kvstrata.dashboard.grafana import DATASOURCE_UID, as_json, build_files, dashboards
 from kvstrata.dashboard.grafana.board import WIDTH, Row, make_dashboard
 from kvstrata.dashboard.grafana.shapes import lines
 from tools import dashboard_pages
 
-from .panels import as_json, panels_of
+from .panels import panels_of
 
 BOARDS = dashboards()
 PANELS = [(name, panel) for name, board in BOARDS.items() for panel in panels_of(board)]
