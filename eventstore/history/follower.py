@@ -29,7 +29,7 @@ from .tally import Tally
 __all__ = ["Follower", "Position"]
 
 _LOG: Final = logging.getLogger("kvstrata.history")
-_SAVE_S: Final = 2.0
+_SAVE_S: Final = 1.0
 _FLAGS_BIT: Final = 40
 
 Listener = Callable[[npt.NDArray[np.void]], None]
