@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from kvstrata.core.arena import ArenaParams
-from kvstrata.core.errors import ConfigError, KvstrataError, LogError
+from kvstrata.core.errors import ConfigError, KvstrataError
 from kvstrata.core.events import EventType
 from kvstrata.core.layout import CacheLayout
 from kvstrata.core.words import META_LAST_SEQNO
@@ -113,16 +113,9 @@ class Following:
         """
         durable = self.durable.read()
         while True:
-            tail = self._tail
-            if tail is None and not self._find_segment():
-                return None if self._is_pruned(durable) else self._buffers.take_events(0)
-            tail = self._tail
+            tail = self._open_segment()
             if tail is None:
-                raise LogError("expected an open segment")
-            if tail.footer is not None:
-                if not self._next_segment(tail):
-                    return None if self._is_pruned(durable) else self._buffers.take_events(0)
-                continue
+                return None if self._is_pruned(durable) else self._buffers.take_events(0)
             try:
                 words = tail.read(durable, most, self._buffers)
             except FileNotFoundError:
@@ -135,24 +128,22 @@ class Following:
             if tail.footer is None and tail.next_seqno > durable:
                 return words
 
-    def _find_segment(self) -> bool:
-        """Open the segment that begins with the next event, where it is there."""
+    def _open_segment(self) -> SegmentTail | None:
+        """The segment that holds the next event; None where none does yet."""
+        tail = self._tail
+        if tail is not None and tail.footer is None:
+            return tail
         path = self.paths.segment(self._next_seqno)
-        if not path.exists():
-            return False
-        self._open_tail(SegmentTail(path, self._identity))
-        return True
-
-    def _next_segment(self, tail: SegmentTail) -> bool:
-        """Go on with the segment behind one that was read to its end; False where none is yet."""
-        path = self.paths.segment(tail.next_seqno)
-        footer = tail.footer
-        if path == tail.segment.path or footer is None:
-            return False
-        with contextlib.suppress(FileNotFoundError):
-            self._open_tail(SegmentTail(path, self._identity, (tail.segment, footer)))
-            return True
-        return False
+        before = None
+        if tail is not None and tail.footer is not None:
+            path, before = self.paths.segment(tail.next_seqno), (tail.segment, tail.footer)
+            if path == tail.segment.path:
+                return None
+        try:
+            self._open_tail(SegmentTail(path, self._identity, before))
+        except FileNotFoundError:
+            return None
+        return self._tail
 
     def _is_pruned(self, durable_seqno: int) -> bool:
         """Whether the log goes on behind the next event, but no longer holds it.

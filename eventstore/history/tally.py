@@ -150,7 +150,8 @@ class Tally:
         place = self._place_of[kinds] + group * np.int64(NUM_REASONS) + reasons
         found = np.bincount(place, minlength=self.counts.size).reshape(self.counts.shape)
         self.counts += found
-        return found.reshape(NUM_TYPES, -1).sum(axis=1)
+        by_type: npt.NDArray[np.int64] = found.reshape(NUM_TYPES, -1).sum(axis=1)
+        return by_type
 
     def _count_pages(
         self,

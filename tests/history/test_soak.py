@@ -24,8 +24,8 @@ from tests.eventstore.support import shared_corner
 from .following import catch_up
 from .soaking import LAYOUT, TOLD, soak_config
 
-LEAST_KILLS = 4
 NUM_EVENTS = int(os.environ.get("KVSTRATA_SOAK_EVENTS", "300000"))
+LEAST_KILLS = 4 + NUM_EVENTS // 500_000
 LIFE_S = (0.5, 2.0 + NUM_EVENTS / 1_000_000)
 """After a kill, both sides run for so long."""
 ROOT = Path(__file__).resolve().parents[2]
