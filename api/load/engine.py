@@ -37,7 +37,7 @@ from .traffic import MAX_TOKENS, Schedule, Traffic
 
 __all__ = ["cache_config", "run"]
 
-_BLOCKS: Final = 240
+_BLOCKS: Final = 160
 """Of 16 conversations of up to 80 blocks each most have to be evicted, and loaded again; six that
 run at once do not always fit, and then some wait."""
 _IMAGES: Final = 48
@@ -147,8 +147,16 @@ class _Worker:
             if now_s >= beat_s:
                 self._beat()
                 beat_s = now_s + _BEAT_S
-            while not self._is_over and self._connection.poll(self._idle_s()):
-                self._heed(self._connection.recv())
+            self._heed_all()
+
+    def _heed_all(self) -> None:
+        """Carry out what was said meanwhile; wait for it a moment where there is nothing to do."""
+        while self._connection.poll(self._idle_s()):
+            command = self._connection.recv()
+            if isinstance(command, m.End):
+                self._is_over = True
+                return
+            self._heed(command)
 
     def _idle_s(self) -> float:
         return 0.0 if self._requests.num_running else _IDLE_S
@@ -160,9 +168,6 @@ class _Worker:
         self._connection.send(m.Beat(counts, requests.num_running, requests.num_waiting, seqno))
 
     def _heed(self, command: object) -> None:
-        if isinstance(command, m.End):
-            self._is_over = True
-            return
         told = None
         if isinstance(command, m.Flip):
             told = flip_page(self._manager, command.kind, self._requests.next_requests())

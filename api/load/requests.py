@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class Requests:
     """
 
     def __init__(
-        self, engine: Engine, traffic: Traffic, model: dict[str, str], counts: Counts
+        self, engine: Engine, traffic: Traffic, model: dict[str, Any], counts: Counts
     ) -> None:
         self._engine = engine
         self._manager = engine.manager

@@ -86,13 +86,14 @@ class Schedule:
         seed: of chance.
     """
 
+    _FIRST_RUSH_S: Final = 3.0
     _RUSH_EVERY_S: Final = 15.0
 
     def __init__(self, num_talks: int, requests_per_s: float, seed: int) -> None:
         self._random = Random(seed)
         self._mean_s = num_talks / requests_per_s
         self._due_s = {number: self._pause_s() for number in range(num_talks)}
-        self._rush_s = self._RUSH_EVERY_S
+        self._rush_s = self._FIRST_RUSH_S
 
     def due(self, now_s: float) -> list[int]:
         """Conversations whose turn has come, soonest first; each is named once."""

@@ -1,4 +1,4 @@
-"""Wall time of events, and how far a log is durable: what segments and status page say."""
+"""Wall time of events by the headers of their segments, and the stretch of them to read."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kvstrata.eventstore.log import read_events, read_status
+from kvstrata.eventstore.log import read_events
 from kvstrata.eventstore.log.chain import Segment, load_segments
 from kvstrata.eventstore.log.directory import LogPaths
 from kvstrata.eventstore.log.identity import Format
-from kvstrata.eventstore.log.watermark import read_watermark
 
-__all__ = ["Anchors", "durable_events", "durable_seqno"]
+__all__ = ["Anchors", "durable_events"]
 
 Events = npt.NDArray[np.void]
 
@@ -56,22 +55,6 @@ class Anchors:
                 break
             seqno = int(self._first[number])
         return seqno
-
-
-def durable_seqno(directory: Path, anchors: Anchors, shared_memory_root: Path) -> int:
-    """The last event that no crash takes back, as far as can be told from outside.
-
-    A segment is durable before the next one begins; the watermark and the status page of the
-    engine say how far the last one is.
-    """
-    mark, _ = read_watermark(LogPaths(directory).watermark)
-    status = read_status(directory, shared_memory_root)
-    sealed = anchors.segments[-1].header.first_seqno - 1 if anchors.segments else 0
-    return max(
-        sealed,
-        0 if mark is None else mark.durable_seqno,
-        0 if status is None else status.durable,
-    )
 
 
 def durable_events(directory: Path, from_seqno: int, to_seqno: int) -> Iterator[Events]:

@@ -12,10 +12,12 @@ import duckdb
 from kvstrata.core.arena import ArenaParams
 from kvstrata.core.errors import ConfigError
 from kvstrata.core.layout import CacheLayout
+from kvstrata.eventstore.log.directory import LogPaths
 from kvstrata.eventstore.log.reader import stored_projection
 from kvstrata.eventstore.log.tmpfs import DEFAULT_ROOT
 
-from .anchors import Anchors, durable_events, durable_seqno
+from ..durable import DurableMark
+from .anchors import Anchors, durable_events
 from .catalogue import queries
 from .feeding import columns_of, empty_columns
 from .lookups import add_lookups
@@ -77,7 +79,7 @@ def run_query(
     identity, _ = stored_projection(directory)
     layout = CacheLayout.from_json(identity.layout)
     anchors = Anchors(directory)
-    last = durable_seqno(directory, anchors, shared_memory_root)
+    last = DurableMark(LogPaths(directory), identity.log_id, shared_memory_root).read()
     last_ns = _last_ns(directory, anchors, last)
     since_ns = 0
     if values.get("last_s"):

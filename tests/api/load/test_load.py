@@ -1,0 +1,180 @@
+"""A load played as a user would: with faults, ended by its time and by Ctrl-C, gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvstrata.eventstore.history.analytics import run_query
+
+from ..conftest import CommandLine
+
+COMMAND = [sys.executable, "-c", "from kvstrata.api.cli import main; main()", "demo", "--load"]
+START_S = 240
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """Where the log goes, and a corner of shared memory."""
+    shared = Path("/dev/shm") / f"kvstrata-load-test-{os.getpid()}"
+    shared.mkdir()
+    yield tmp_path_factory.mktemp("load") / "log", shared
+    subprocess.run(["rm", "-r", str(shared)], check=True)
+
+
+def lines_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def played(place: tuple[Path, Path]) -> list[dict[str, Any]]:
+    """What a load says that is ended when it has shown everything."""
+    directory, shared = place
+    options = ["--dir", str(directory), "--shared-memory-root", str(shared), "--json"]
+    options += ["--faults", "--fault-every", "2", "--rate", "8"]
+    process = subprocess.Popen(
+        [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    found: list[dict[str, Any]] = []
+    end_s = time.monotonic() + START_S
+    try:
+        for line in process.stdout:
+            found.append(json.loads(line))
+            if has_shown_all(found) or time.monotonic() > end_s:
+                break
+        process.send_signal(signal.SIGTERM)
+        rest, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, error) == (0, "")
+    return found + lines_of(rest)
+
+
+def has_shown_all(lines: list[dict[str, Any]]) -> bool:
+    """Whether it was killed and came back, and has done all that a load is for."""
+    counts = lines[-1].get("counts", {})
+    happened = ("requests", "stored", "loads", "evicted", "deferred", "failures")
+    return len(named(lines, "recovered")) >= 1 and all(counts.get(name) for name in happened)
+
+
+def named(lines: list[dict[str, Any]], event: str) -> list[dict[str, Any]]:
+    return [line for line in lines if line["event"] == event]
+
+
+@pytest.mark.slow
+def test_it_answers_reuses_evicts_loads_and_waits(played: list[dict[str, Any]]) -> None:
+    assert played[-1]["event"] == "ended"
+    counts = played[-1]["counts"]
+    assert counts["requests"] > 3
+    assert counts["resumed_tokens"] > counts["prompt_tokens"] / 5
+    assert has_shown_all(played), counts
+    earlier = [line["counts"]["requests"] for line in named(played, "status")]
+    assert earlier == sorted(earlier)
+
+
+@pytest.mark.slow
+def test_it_is_damaged_killed_and_recovers(played: list[dict[str, Any]]) -> None:
+    told = [line["text"] for line in named(played, "fault")]
+    assert any("page" in text for text in told)
+    assert any("object" in text for text in told)
+    recovered = named(played, "recovered")
+    assert recovered
+    assert all(line["pages_kept"] > 0 for line in recovered)
+    assert played[-1]["counts"]["failures"] > 0
+    assert named(played, "died") == []
+
+
+@pytest.mark.slow
+def test_its_log_is_whole_and_can_be_asked(
+    played: list[dict[str, Any]], place: tuple[Path, Path], kvstrata: CommandLine
+) -> None:
+    directory, shared = place
+    assert played
+    assert kvstrata("fsck", directory).code == 0
+    recoveries = run_query(directory, "recoveries", shared_memory_root=shared).records()
+    assert len(recoveries) == len(named(played, "recovered"))
+    hits = run_query(directory, "hits", {"bucket_s": 10_000_000}, shared_memory_root=shared)
+    assert sum(row["requests"] for row in hits.records()) >= played[-1]["counts"]["requests"]
+    assert run_query(directory, "failures", shared_memory_root=shared).rows
+
+
+@pytest.mark.slow
+def test_it_goes_on_where_it_was_and_ctrl_c_leaves_no_process(
+    played: list[dict[str, Any]], place: tuple[Path, Path]
+) -> None:
+    directory, shared = place
+    assert played
+    options = ["--dir", str(directory), "--shared-memory-root", str(shared)]
+    process = subprocess.Popen(
+        [*COMMAND, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        preexec_fn=heed_interrupts,
+    )
+    try:
+        assert process.stdout
+        for line in process.stdout:
+            if " 1 answered" in line or " 2 answered" in line:
+                break
+        children = children_of(process.pid)
+        assert children
+        os.killpg(process.pid, signal.SIGINT)
+        rest, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, error) == (0, "")
+    assert rest.endswith(f"requests answered; the log lies in {directory}\n")
+    for child in children:
+        assert not Path(f"/proc/{child}").exists()
+    starts = run_query(directory, "activity", shared_memory_root=shared).records()
+    closed = sum(row["events"] for row in starts if row["type"] == "MANAGER_CLOSED")
+    assert closed == 2
+
+
+@pytest.mark.slow
+def test_without_a_directory_nothing_is_left(tmp_path: Path, place: tuple[Path, Path]) -> None:
+    before = sorted(place[1].iterdir())
+    found = subprocess.run(
+        [*COMMAND, "--duration", "3", "--shared-memory-root", str(place[1]), "--json"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    assert lines_of(found.stdout)[-1]["event"] == "ended"
+    assert list(tmp_path.iterdir()) == []
+    assert sorted(place[1].iterdir()) == before
+
+
+def test_what_makes_no_sense_is_refused(kvstrata: CommandLine, tmp_path: Path) -> None:
+    for option in (["--serve"], ["--faults"], ["--duration", "3"]):
+        assert f"{option[0]}: expected it with --load" in kvstrata.refuses("demo", *option)
+    (tmp_path / "file").touch()
+    found = kvstrata.refuses("demo", "--load", "--dir", tmp_path)
+    assert "expected an empty or absent directory" in found
+    assert "--rate: expected more than 0" in kvstrata.refuses("demo", "--load", "--rate", 0)
+
+
+def heed_interrupts() -> None:
+    """As in a terminal; whoever runs the tests in the background may have SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def children_of(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task")
+    return [
+        int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()
+    ]
