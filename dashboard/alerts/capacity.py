@@ -21,7 +21,7 @@ POOL_EXHAUSTED: Final = Alert(
             Step("Pages of each pool by state.", "GET /v1/pools"),
             Step("Who holds them.", "GET /v1/sequences"),
             Step("Leases held outside sequences, by age.", "GET /v1/leases"),
-            Step("Pages in quarantine.", "GET /v1/blocks?state=quarantined&limit=20"),
+            Step("Pages in quarantine.", "GET /v1/blocks?state=QUARANTINED&limit=20"),
         ),
         (
             Step("End what holds pages for nothing: leaked leases, abandoned sequences."),

@@ -28,7 +28,7 @@ BYTE_DRIFT: Final = Alert(
         (
             Step(
                 "Which pages, since when.",
-                "GET /v1/failures?reason=checksum_mismatch&limit=20",
+                "GET /v1/failures?limit=20",
             ),
             Step("The life of one of them.", "GET /v1/blocks/GROUP/PAGE/history"),
             Step(
@@ -127,10 +127,10 @@ INDEX_LAG: Final = Alert(
         "Blocks with such pages fail validation (INDEX_DIRTY, INDEX_STALE) and are computed again; "
         "until then they take room.",
         (
-            Step("Which pages of the index.", "GET /v1/blocks?group=GROUP&state=sealed&limit=20"),
+            Step("Which pages of the index.", "GET /v1/blocks?group=GROUP&state=SEALED&limit=20"),
             Step(
                 "Failures that they caused.",
-                "GET /v1/failures?reason=index_dirty&limit=20",
+                "GET /v1/failures?limit=20",
             ),
             Step(
                 "Who wrote them, and which mapping is registered since when.",
@@ -162,7 +162,7 @@ TOPOLOGY: Final = Alert(
         "until it is opened anew.",
         (
             Step("The event, and what came just before.", "kvstrata events DIR --limit 20"),
-            Step("The last failures.", "GET /v1/failures?reason=topology_moved&limit=5"),
+            Step("The last failures.", "GET /v1/failures?limit=5"),
             Step("Whether a restart would be warm.", "kvstrata recover DIR --dry-run"),
         ),
         (
