@@ -1,11 +1,14 @@
 """Cases MET: what counters say of hits."""
 
 import numpy as np
+import pytest
 
+from kvstrata import CacheManager
 from kvstrata.core.events import EventType
-from tests.cases.support import compute, layout_of
+from kvstrata.storage import BadPage
+from tests.cases.support import Tokens, compute, layout_of
 from tests.cases.tallied import read_all, tallied
-from tests.face.tiered import asked, corner, served, stored, text, told
+from tests.face.tiered import Pools, asked, corner, served, stored, text, told
 
 SOURCES = ("device_tokens", "tier_tokens", "suspended_tokens", "computed_tokens")
 
@@ -32,14 +35,18 @@ def test_met_01_tokens_found_again_after_preemption_are_no_hits() -> None:
         assert sum(totals[name] for name in SOURCES) == totals["prompt_tokens"]
 
 
-def test_met_03_a_tier_is_asked_for_the_remainder_only() -> None:
+@pytest.mark.parametrize("pools", ["private", None])
+def test_met_03_a_tier_is_asked_for_the_remainder_only(pools: Pools) -> None:
     """1000 tokens, 600 of them on the device and 200 in a tier."""
     layout = layout_of(8)
     whole = text(("k", 1000))
     with corner(layout) as place:
-        stored(place, whole[:801], blocks=140)
-        with place.opened(blocks=140) as cache:
-            served(cache, whole[:601], max_resume=0)
+        stored(place, whole[:801], blocks=140, pools=pools)
+        with place.opened(blocks=140, pools=pools) as cache:
+            if pools is None:  # pages that have no bytes are not lost with them
+                drop_from(cache, whole, 75)
+            else:
+                served(cache, whole[:601], max_resume=0)
             with tallied(cache) as follower:
                 before = dict(follower.tally.totals)
                 assert served(cache, whole) == 800
@@ -53,6 +60,12 @@ def test_met_03_a_tier_is_asked_for_the_remainder_only() -> None:
     assert found["tier_tokens"] == 200
     assert found["computed_tokens"] == 200
     assert sum(found[name] for name in SOURCES) == found["prompt_tokens"] == 1000
+
+
+def drop_from(cache: CacheManager, tokens: Tokens, block: int) -> None:
+    """Withdraw a block and what hangs below it; what a tier has of it stays."""
+    slot = cache.sealed_pages(asked(tokens), block)["full"]
+    cache.quarantine(BadPage(0, slot, cache.page_generation("full", slot), 1, 2))
 
 
 def test_what_a_tier_gave_back_to_a_suspended_request_is_its_own() -> None:
