@@ -67,7 +67,7 @@ class CacheConfig:
     log: LogConfig = field(default_factory=LogConfig)
     tiers: TiersConfig | None = None
     stored_keys: int | None = None
-    digest_bytes_per_s: int = 8 << 20
+    digest_bytes_per_s: int = 4 << 20
     scrub_bytes_per_s: int = 0
 
     def __post_init__(self) -> None:
