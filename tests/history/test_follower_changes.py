@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from kvstrata.core.words import PAGE_GENERATION
 from kvstrata.eventstore.log.directory import LogPaths
 from kvstrata.eventstore.log.fsck import fsck
+from kvstrata.eventstore.log.tmpfs import place_of
+from kvstrata.eventstore.log.watermark import read_watermark
 from tests.face.support import Place
 
 from .following import SMALL_SEGMENTS, agree, catch_up, follow, values, work
@@ -193,3 +196,54 @@ def test_an_event_that_does_not_apply_is_a_divergence(place: Place) -> None:
         agree(follower, cache)
         assert follower.position().restarts == 1
         assert len(follower.drift) == 1
+
+
+def test_what_a_power_loss_takes_back_was_never_applied(place: Place) -> None:
+    log = {"durability": "none", "sync_interval_ms": 2.0, "stall_limit_ms": 5000.0}
+    with follow(place) as follower:
+        cache = place.open(log=log)
+        work(cache, 4)
+        cache.flush()
+        work(cache, 4, 4)
+        assert cache.log is not None
+        until = cache.stats().last_seqno
+        deadline_s = time.monotonic() + 10
+        while cache.log.status().drained < until:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.002)
+        catch_up(follower)
+        applied = follower.position().seqno
+        assert applied < until
+        cache.log.close(clean=False)
+        mark, _ = read_watermark(LogPaths(place.directory).watermark)
+        assert mark is not None
+        assert mark.durable_seqno == applied
+        os.truncate(segments(place)[-1], mark.offset)
+        shutil.rmtree(place_of(place.directory, place.shared).root)
+        with place.open(log=log) as cache:
+            assert cache.recovery is not None
+            assert cache.recovery.log.last_seqno == applied
+            work(cache, 3, 4)
+            agree(follower, cache)
+            assert follower.position().restarts == 0
+
+
+def test_an_unlogged_epoch_is_not_followed_and_its_end_is(place: Place) -> None:
+    with follow(place) as follower:
+        cache = place.open()
+        work(cache, 4)
+        agree(follower, cache)
+        assert cache.log is not None
+        cache.log.end_epoch("a test")
+        work(cache, 4, 4)
+        catch_up(follower)
+        status = follower.status()
+        assert status is not None
+        assert status.unlogged
+        assert follower.position().seqno < cache.stats().last_seqno
+        cache.log.close(clean=False)
+        with place.open() as cache:
+            work(cache, 4)
+            agree(follower, cache)
+            assert follower.position().restarts == 0
+            assert follower.tally.totals["lost_pages"] > 0
