@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from kvstrata.dashboard.exporter import Exporter
 from kvstrata.eventstore.history.catalogue import default_url
@@ -24,6 +24,7 @@ from .problems import add_handlers
 from .routes import blocks, cache, events, health, observe, work
 from .settings import ServerSettings
 from .state import ServerState
+from .strict import refuse_unknown
 
 __all__ = ["create_app"]
 
@@ -82,7 +83,7 @@ def create_app(
     )
     app.state.server, app.state.keeper, app.state.close = server, keeper, close
     for module in (health, cache, blocks, events, observe, work):
-        app.include_router(module.router)
+        app.include_router(module.router, dependencies=[Depends(refuse_unknown)])
     add_handlers(app)
     app.add_middleware(Gate, access=access, settings=settings)
     app.openapi = lambda: document(app)  # type: ignore[method-assign]

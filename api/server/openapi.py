@@ -68,5 +68,15 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
     for status, description in _ERRORS.items():
         known = responses.setdefault(status, {"description": description, "content": {}})
         known.setdefault("content", {}).update(content)
+    for parameter in operation.get("parameters", ()):
+        parameter["schema"] = _without_null(parameter["schema"])
     if path not in OPEN_PATHS:
         operation["security"] = [{"token": []}]
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter is left out, not null: URLs and headers know no null."""
+    kinds = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    if len(kinds) != 1:
+        return schema
+    return {name: value for name, value in schema.items() if name != "anyOf"} | kinds[0]

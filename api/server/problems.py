@@ -102,6 +102,8 @@ def add_handlers(app: FastAPI) -> None:
     @app.exception_handler(KvstrataError)
     def refused(request: Request, error: KvstrataError) -> JSONResponse:
         status = next((status for kind, status in _STATUS_OF if isinstance(error, kind)), 500)
+        if status == 422 and not app.state.server.follower.is_open:
+            status = 503  # it is not the request that is wrong: there is no log yet
         if status == 500:
             _LOG.error("%s failed: %s", request.url.path, error)
         return problem_response(Problem(status, str(error)))

@@ -47,7 +47,8 @@ class _ImpatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _is_idle(self) -> bool:
-        return self.cycle is None or self.cycle.response_complete
+        cycle: Any = self.cycle
+        return cycle is None or bool(cycle.response_complete)
 
     def _wait_for_head(self) -> None:
         self._impatience = self.loop.call_later(_HEADER_TIMEOUT_S, self._give_up, self.cycle)

@@ -70,6 +70,12 @@ class ServerState:
         return self.follower.layout
 
     @property
+    def tier_names(self) -> tuple[str, ...]:
+        """Names of the tiers below the device. Raises Problem (503) while there is no log."""
+        self.check_open()
+        return self.follower.tier_names
+
+    @property
     def epoch(self) -> str:
         """Id of the log. Raises Problem (503) while there is no log."""
         self.check_open()

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 
 from kvstrata.core.layout import Kind
 from kvstrata.core.states import PageState
+from kvstrata.core.words import PAGE_SEQNO, POOL_SLOTS
 
 from ..asking import GroupName, Limit, PageSlot
 from ..eventrows import event_rows
@@ -61,7 +62,7 @@ def blocks(
     While pages are asked for, the log may go on: each page is given at most once, and each that is
     there all the while is given.
     """
-    names = server.follower.tier_names if server.layout else ()
+    names = server.tier_names
     groups = _groups(server, group, kind)
     asked = pages.PageQuestion(
         groups,
@@ -78,7 +79,7 @@ def blocks(
         indices = pages.find_pages(tables, asked, start, paging.limit)
         rows = pages.take_rows(tables, indices)
         seqno = last_seqno(tables)
-    times_s = server.clock.times_s(rows.pages[:, pages.PAGE_SEQNO])
+    times_s = server.clock.times_s(rows.pages[:, PAGE_SEQNO])
     items = pages.describe_rows(rows, server.layout, names, times_s, time.time())
     place = int(indices[-1]) + 1 if len(indices) == paging.limit else 0
     return {"items": items, "next": paging.next(place, question), "seqno": seqno}
@@ -108,16 +109,16 @@ def _tier(names: tuple[str, ...], tier: str | None) -> int | None:
 def block(server: Server, who: Viewer, group: GroupName, page: PageSlot) -> dict[str, Any]:
     """The full morphology of one page."""
     number = server.group_id(group)
-    names = server.follower.tier_names
+    names = server.tier_names
     with server.tables() as tables:
         index = pages.page_index(tables, number, page)
         if index is None:
-            most = int(tables.pools[number, pages.POOL_SLOTS]) - 1
+            most = int(tables.pools[number, POOL_SLOTS]) - 1
             raise Problem(404, f"page: expected 1 to {most} in {group}, found {page}")
         rows = pages.take_rows(tables, np.array([index], dtype=np.int64))
         details = morphology.page_details(tables, server.layout, index, number)
     used = details["unit"]["last_use_seqno"] or 0 if details["unit"] else 0
-    changed = int(rows.pages[0, pages.PAGE_SEQNO])
+    changed = int(rows.pages[0, PAGE_SEQNO])
     times_s = server.clock.times_s(np.array([changed, used], dtype=np.int64))
     now_s = time.time()
     [row] = pages.describe_rows(rows, server.layout, names, times_s[:1], now_s)

@@ -96,7 +96,7 @@ def leases(server: Server, who: Viewer, paging: Limit) -> dict[str, Any]:
 @router.get("/segments/{key}", response_model=Segment)
 def segment(server: Server, who: Viewer, key: KeyPath) -> dict[str, Any]:
     """All groups of one token segment side by side: its block, its checkpoint, what goes on."""
-    names = server.follower.tier_names
+    names = server.tier_names
     with server.tables() as tables:
         found = morphology.segment_of(tables, server.layout, key_words_of(key), names)
         seqno = last_seqno(tables)
@@ -108,7 +108,7 @@ def segment(server: Server, who: Viewer, key: KeyPath) -> dict[str, Any]:
 @router.get("/tiers", response_model=Tiers)
 def tiers(server: Server, who: Viewer) -> dict[str, Any]:
     """What is stored below the device, and how loads and spills went."""
-    names = server.follower.tier_names
+    names = server.tier_names
     with server.tables() as tables:
         found = summaries.tiers(tables, server.follower.tally, names)
         return {**found, "seqno": last_seqno(tables)}
@@ -124,7 +124,7 @@ def objects(
     ] = None,
 ) -> dict[str, Any]:
     """Keys whose block or checkpoint lies below the device."""
-    names = server.follower.tier_names if server.layout else ()
+    names = server.tier_names
     if tier is not None and tier not in names:
         known = ", ".join(names) or "none"
         raise Problem(404, f"tier: expected one of those below the device ({known}), found another")

@@ -28,6 +28,16 @@ _STREAM_ROWS = 500
 _LOOK_S = 0.1
 _KEEP_ALIVE_S = 15.0
 
+_TOLD = {
+    "type": "object",
+    "description": "One server-sent event; its data is an Event as JSON.",
+    "properties": {
+        "id": {"type": "string", "description": "The seqno.", "examples": ["48213"]},
+        "event": {"type": "string", "description": "The type.", "examples": ["PAGE_SEALED"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
+
 TypeName = Annotated[
     list[Annotated[str, Query(pattern="^[A-Z_]+$", max_length=64)]] | None,
     Query(max_length=64, description="Only of these types."),
@@ -81,7 +91,7 @@ def _wanted(server: ServerState, types: list[str] | None, group: str | None) -> 
 @router.get(
     "/stream",
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    responses={200: {"content": {"text/event-stream": {"schema": _TOLD}}}},
 )
 async def stream(
     server: Server,

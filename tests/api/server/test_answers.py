@@ -57,7 +57,7 @@ def registered_abi(api: Served) -> int:
 
 
 def test_a_ring_shows_its_head(api: Served) -> None:
-    [row] = [row for row in api.every("/v1/blocks", group="swa", state="OPEN")][:1]
+    row = api.every("/v1/blocks", group="swa", state="OPEN")[0]
     found = api.get(f"/v1/blocks/swa/{row['page']}")
     assert found["ring_rows"] == 15 + 4
     assert found["window_tokens"] == 16

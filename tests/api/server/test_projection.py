@@ -170,11 +170,10 @@ def check_segments(api: Served) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_answers_equal_the_events_folded(seed: int, place: Place) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        with served(place, Path(folder), busy=False) as api:
-            player = Player(api.cache, seed)
-            for _ in range(4):
-                player.play(15)
-                api.catch_up()
-                check_pages(api)
-            check_segments(api)
+    with tempfile.TemporaryDirectory() as folder, served(place, Path(folder), busy=False) as api:
+        player = Player(api.cache, seed)
+        for _ in range(4):
+            player.play(15)
+            api.catch_up()
+            check_pages(api)
+        check_segments(api)
