@@ -44,8 +44,8 @@ _IMAGES: Final = 48
 _SEGMENT_BYTES: Final = 4 << 20
 _RETENTION_BYTES: Final = 64 << 20
 _TIER_BYTES: Final = 256 << 20
-_SCRUB_BYTES: Final = 512 << 10
-"""Every second; so the pools are gone through in some seconds."""
+_SCRUB_BYTES_PER_S: Final = 512 << 10
+"""So the pools are gone through in some seconds."""
 _BEAT_S: Final = 0.5
 _IDLE_S: Final = 0.02
 
@@ -84,6 +84,7 @@ def cache_config(layout: CacheLayout, config: LoadConfig) -> CacheConfig:
             shared_memory_root=config.shared_memory_root,
         ),
         tiers=TiersConfig(tiers, spill="seal"),
+        scrub_bytes_per_s=_SCRUB_BYTES_PER_S,
     )
 
 
@@ -132,7 +133,7 @@ class _Worker:
         rate, seed = self._config.requests_per_s, self._config.seed + self._seqno
         schedule = Schedule(len(self._traffic.talks), rate, seed)
         began_s = time.monotonic()
-        beat_s = scrub_s = 0.0
+        beat_s = 0.0
         while not self._is_over:
             now_s = time.monotonic() - began_s
             for number in schedule.due(now_s):
@@ -140,9 +141,8 @@ class _Worker:
             for heard in self._requests.work():
                 schedule.answered(heard.number, now_s)
                 self._connection.send(heard)
-            if now_s >= scrub_s:
-                self._manager.scrub(_SCRUB_BYTES)
-                scrub_s = now_s + 1.0
+            # Commands, scrubs and digests go on while all are silent.
+            self._manager.apply_completions()
             self._count()
             if now_s >= beat_s:
                 self._beat()

@@ -30,6 +30,8 @@ __all__ = ["MAX_RUNNING", "Requests"]
 MAX_RUNNING: Final = 6
 _CHUNK_TOKENS: Final = 128
 """Prompt tokens computed in one go, so that who decodes need not wait long."""
+_COMPARED_EVERY: Final = 25
+"""Of so many requests a block of one is computed again, and compared with its pages."""
 _SUSPENDED_EVERY: Final = 7
 """Of so many requests one is suspended in the middle of its answer, and resumed."""
 
@@ -171,6 +173,8 @@ class Requests:
         self._counts.requests += 1
         self._counts.prompt_tokens += len(one.request.tokens)
         self._counts.resumed_tokens += min(sequence.resumed_at, len(one.request.tokens))
+        if self._counts.requests % _COMPARED_EVERY == 0:
+            self._engine.comparer.compare(one.request, chunk=_CHUNK_TOKENS)
         return self._heard(one, one.answer)
 
     def _suspend(self, one: _One, sequence: Sequence) -> None:

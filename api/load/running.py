@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from kvstrata import KvstrataError, Recovery
+from kvstrata import InvariantViolation, Recovery
 from kvstrata.eventstore.log.tmpfs import place_of
 
 from . import messages as m
@@ -45,7 +45,8 @@ def run_load(
         What was done, in all lives of the engine.
 
     Raises:
-        KvstrataError: the engine or the API cannot be started, or the engine dies again and again.
+        ConfigError: the engine cannot be opened as it is called.
+        InvariantViolation: the API ended, or the engine dies again and again.
     """
     load = Load(config, screen)
     try:
@@ -92,7 +93,7 @@ class Load:
         """Until it is stopped, or its time is over.
 
         Raises:
-            KvstrataError: it cannot go on.
+            KvstrataError: it cannot go on; see :func:`run_load`.
         """
         status_s = 0.0
         while not stopped() and not self._is_over():
@@ -181,7 +182,7 @@ class Load:
             self._young_deaths = self._young_deaths + 1 if is_young else 0
             self._screen.say("died", f"engine: died unasked with exit code {code}", exit_code=code)
             if self._young_deaths >= _MOST_YOUNG_DEATHS:
-                raise KvstrataError(
+                raise InvariantViolation(
                     f"load: expected the engine to live, found it dead {self._young_deaths} times "
                     f"within {_YOUNG_S:g} s of its start; what it printed says why"
                 )
@@ -203,7 +204,7 @@ class Load:
 
     def _look_after_server(self) -> None:
         if self._server is not None and (code := self._server.exit_code) is not None:
-            raise KvstrataError(
+            raise InvariantViolation(
                 f"load: expected the API to go on, found it ended with exit code {code}; what it "
                 "printed says why"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from kvstrata.eventstore.history.analytics import run_query
@@ -20,6 +22,7 @@ from ..conftest import CommandLine
 
 COMMAND = [sys.executable, "-c", "from kvstrata.api.cli import main; main()", "demo", "--load"]
 START_S = 240
+HAPPENS = ("requests", "stored", "loads", "evicted", "deferred", "failures")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,7 @@ def played(place: tuple[Path, Path]) -> list[dict[str, Any]]:
     """What a load says that is ended when it has shown everything."""
     directory, shared = place
     options = ["--dir", str(directory), "--shared-memory-root", str(shared), "--json"]
-    options += ["--faults", "--fault-every", "2", "--rate", "8"]
+    options += ["--faults", "--fault-every", "2", "--rate", "8", "--serve", "--port", free_port()]
     process = subprocess.Popen(
         [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -52,6 +55,7 @@ def played(place: tuple[Path, Path]) -> list[dict[str, Any]]:
             found.append(json.loads(line))
             if has_shown_all(found) or time.monotonic() > end_s:
                 break
+        found.append(asked(found, end_s))
         process.send_signal(signal.SIGTERM)
         rest, error = process.communicate(timeout=60)
     finally:
@@ -63,8 +67,34 @@ def played(place: tuple[Path, Path]) -> list[dict[str, Any]]:
 def has_shown_all(lines: list[dict[str, Any]]) -> bool:
     """Whether it was killed and came back, and has done all that a load is for."""
     counts = lines[-1].get("counts", {})
-    happened = ("requests", "stored", "loads", "evicted", "deferred", "failures")
-    return len(named(lines, "recovered")) >= 1 and all(counts.get(name) for name in happened)
+    return bool(named(lines, "recovered")) and all(counts.get(name) for name in HAPPENS)
+
+
+def free_port() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])
+
+
+def asked(lines: list[dict[str, Any]], end_s: float) -> dict[str, Any]:
+    """What the API beside the load says, as soon as it is ready."""
+    (server,) = named(lines, "server")
+    with httpx.Client(base_url=server["url"], timeout=20) as client:
+        while time.monotonic() < end_s:
+            try:
+                if client.get("/readyz").status_code == 200:
+                    break
+            except httpx.TransportError:
+                pass  # it is not there yet
+            time.sleep(0.2)
+        hits = client.get("/v1/queries/hits", params={"bucket_s": 10_000_000})
+        return {
+            "event": "asked",
+            "pools": client.get("/v1/pools").status_code,
+            "metrics": client.get("/metrics").text,
+            "hits": hits.json(),
+            "url": server["url"],
+        }
 
 
 def named(lines: list[dict[str, Any]], event: str) -> list[dict[str, Any]]:
@@ -77,7 +107,7 @@ def test_it_answers_reuses_evicts_loads_and_waits(played: list[dict[str, Any]]) 
     counts = played[-1]["counts"]
     assert counts["requests"] > 3
     assert counts["resumed_tokens"] > counts["prompt_tokens"] / 5
-    assert has_shown_all(played), counts
+    assert all(counts[name] for name in HAPPENS), counts
     earlier = [line["counts"]["requests"] for line in named(played, "status")]
     assert earlier == sorted(earlier)
 
@@ -92,6 +122,16 @@ def test_it_is_damaged_killed_and_recovers(played: list[dict[str, Any]]) -> None
     assert all(line["pages_kept"] > 0 for line in recovered)
     assert played[-1]["counts"]["failures"] > 0
     assert named(played, "died") == []
+
+
+@pytest.mark.slow
+def test_the_api_beside_it_answers_and_ends_with_it(played: list[dict[str, Any]]) -> None:
+    (told,) = named(played, "asked")
+    assert told["pools"] == 200
+    assert told["hits"]["rows"][0][1] > 0, "requests began"
+    assert "kvcache_requests_total" in told["metrics"]
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{told['url']}/healthz", timeout=5)
 
 
 @pytest.mark.slow
