@@ -13,6 +13,7 @@ import numpy as np
 
 from kvstrata import BlockTables, CacheConfig, CacheManager, LogConfig, Request, Sequence
 from kvstrata.core.arena import open_tables
+from kvstrata.core.events import EVENT_DTYPE, EventType
 from kvstrata.core.loading import LOAD_WORDS, drain_load
 from kvstrata.core.presets import attention_layout
 from kvstrata.core.quarantine import mark_dirty
@@ -20,6 +21,7 @@ from kvstrata.core.replay import apply_events
 from kvstrata.core.ring import new_ring
 from kvstrata.core.spilling import FOUND_WORDS, find_idle_unstored
 from kvstrata.dropping import drop_units, find_below
+from kvstrata.eventstore.history.tally import Tally
 from kvstrata.tiers.config import TierConfig, TiersConfig
 
 __all__ = ["NUM_STAGES", "warm"]
@@ -115,6 +117,13 @@ def _crash(cache: CacheManager) -> None:
         cache.log.close(clean=False)
 
 
+def _tally(cache: CacheManager) -> None:
+    """Count one event, as a follower does."""
+    event = np.zeros(1, dtype=EVENT_DTYPE)
+    event["seqno"], event["type"] = 1, EventType.LEASE_GRANTED
+    Tally(cache.layout, cache.config.arena_params(cache.layout)).add(event)
+
+
 _STAGES: tuple[tuple[str, Callable[[CacheManager], Any]], ...] = (
     ("prefill and decode", _serve),
     ("abort and cancel", _give_up),
@@ -162,6 +171,7 @@ def warm() -> Iterator[str]:
             _serve(without_bytes)
         yield "replay"
         apply_events(cache.arena.copy(), np.zeros((0, 8), dtype=np.int64))
+        _tally(cache)
         yield "recovery"
         again = open_cache()
         yield "load"

@@ -16,7 +16,7 @@ from .tally import Tally
 
 __all__ = ["TallyMemory"]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _FIELDS: Final = "fields"
 
 

@@ -1,5 +1,6 @@
 """The tally: exact counts of all events, a fold over the log, a batch at a time."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -10,12 +11,12 @@ from kvstrata.core.errors import ConfigError
 from kvstrata.core.events import (
     EVENT_WORDS,
     PAGE_EVENTS_END,
-    WITH_CHECKPOINT,
     EventType,
     Reason,
 )
 from kvstrata.core.layout import CacheLayout
 
+from .counting import BLOCK_UNITS, IMAGE_UNITS, OTHERS, count_events
 from .histogram import (
     AGE_BOUNDS_SECONDS,
     LENGTH_BOUNDS_TOKENS,
@@ -29,7 +30,7 @@ from .uses import Uses
 
 __all__ = ["TOTALS", "NumericSample", "Tally"]
 
-Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.int64]
 
 NUM_TYPES: Final = 64
 NUM_REASONS: Final = 256
@@ -70,12 +71,11 @@ class Tally:
     """
 
     def __init__(self, layout: CacheLayout, params: ArenaParams) -> None:
-        self._num_groups = len(layout.groups)
-        self._num_history = len(layout.history_groups)
+        num_groups = len(layout.groups)
         self.seqno = 0
         self.since_seqno = 0
-        shape = NUM_TYPES, self._num_groups + 1, NUM_REASONS
-        self.counts: npt.NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
+        shape = NUM_TYPES, num_groups + 1, NUM_REASONS
+        self.counts: Words = np.zeros(shape, dtype=np.int64)
         self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
         self.histograms: dict[str, Histogram] = {
             "resume_length": Histogram(LENGTH_BOUNDS_TOKENS),
@@ -88,20 +88,15 @@ class Tally:
             "spill": Histogram(WAIT_BOUNDS_SECONDS, 1e-6),
             "recovery": Histogram(RECOVERY_BOUNDS_SECONDS, 1e-9),
         }
-        self.tier_failures: npt.NDArray[np.int64] = np.zeros(
-            (MOST_TIERS, NUM_REASONS), dtype=np.int64
-        )
+        self.tier_failures: Words = np.zeros((MOST_TIERS, NUM_REASONS), dtype=np.int64)
         self.numeric: dict[tuple[int, int], NumericSample] = {}
         self._transfers = Transfers()
         self._recovery_began_ns = -1
         self._is_running = False
-        self._uses = {
-            0: Uses(params.num_blocks(layout)),
-            self._num_history: Uses(params.num_images(layout)),
-        }
+        self._uses = Uses(params.num_blocks(layout)), Uses(params.num_images(layout))
+        first_image = len(layout.history_groups) if layout.state_groups else -1
+        self._first_groups: Words = np.array([0, first_image], dtype=np.int64)
         self._has_group = _flags_of(_OF_GROUPS)
-        size = (self._num_groups + 1) * NUM_REASONS
-        self._place_of: npt.NDArray[np.int64] = np.arange(256) % NUM_TYPES * size
 
     @property
     def in_flight(self) -> dict[str, int]:
@@ -125,77 +120,38 @@ class Tally:
         """
         if not len(events):
             return
-        words: npt.NDArray[np.int64] = events.view(np.int64).reshape(-1, EVENT_WORDS)
+        words: Words = events.view(np.int64).reshape(-1, EVENT_WORDS)
         if int(words[0, 0]) != self.seqno + 1 and self.since_seqno:
             raise ConfigError(
                 f"expected events from {self.seqno + 1} on, found event {int(words[0, 0])}; "
                 "count every event once, in order"
             )
-        kinds: Bytes = np.ascontiguousarray(events["type"])
-        groups: Bytes = np.ascontiguousarray(events["group"])
-        present = self._count(kinds, groups, events["reason"])
-        for kind, fold in _FOLDS.items():
-            if present[kind]:
-                fold(self, words[kinds == kind])
-        self._count_pages(words, kinds, groups, present)
-        if present[list(_IN_ORDER)].any():
-            self._in_order(words[_IS_IN_ORDER[kinds]])
+        found: Words = np.empty((3, len(words)), dtype=np.int64)
+        sizes: Words = np.zeros(3, dtype=np.int64)
+        tables = self.counts, self._has_group, _IS_OTHER, self._first_groups
+        count_events(words, *tables, found, sizes)
+        others = words[found[OTHERS, : sizes[OTHERS]]]
+        kinds = others[:, 2] & 0xFF
+        for kind in np.unique(kinds).tolist():
+            fold = _FOLDS.get(kind)
+            if fold is not None:
+                fold(self, others[kinds == kind])
+        self._in_order(others[np.isin(kinds, _IN_ORDER)])
+        ages, gaps, evicted = self._uses[0].add(words, found[BLOCK_UNITS, : sizes[BLOCK_UNITS]])
+        self.totals["evicted_blocks"] += evicted
+        self.histograms["eviction_age"].observe(ages)
+        self.histograms["reuse_gap"].observe(gaps)
+        ages, _, evicted = self._uses[1].add(words, found[IMAGE_UNITS, : sizes[IMAGE_UNITS]])
+        self.totals["evicted_checkpoints"] += evicted
+        self.histograms["checkpoint_eviction_age"].observe(ages)
         self.since_seqno = self.since_seqno or int(words[0, 0])
         self.seqno = int(words[-1, 0])
-
-    def _count(self, kinds: Bytes, groups: Bytes, reasons: Bytes) -> npt.NDArray[np.int64]:
-        """Count by type, group and reason; returns how many there are of each type."""
-        most = np.uint8(self._num_groups)
-        group = np.where(self._has_group[kinds], np.minimum(groups, most), most)
-        place = self._place_of[kinds] + group * np.int64(NUM_REASONS) + reasons
-        found = np.bincount(place, minlength=self.counts.size).reshape(self.counts.shape)
-        self.counts += found
-        by_type: npt.NDArray[np.int64] = found.reshape(NUM_TYPES, -1).sum(axis=1)
-        return by_type
-
-    def _count_pages(
-        self,
-        words: npt.NDArray[np.int64],
-        kinds: Bytes,
-        groups: Bytes,
-        present: npt.NDArray[np.int64],
-    ) -> None:
-        """Evictions, and when what was evicted or hit had been used last."""
-        granted = words[kinds == _GRANTED] if present[_GRANTED] else words[:0]
-        # What a request that begins pins is a hit; a fork, a load or a lease only uses it.
-        resumed = words[kinds == _RESUMED, 0] if present[_RESUMED] else words[:0, 0]
-        is_hit = np.isin(granted[:, 0] + 1, resumed)
-        of_page = _IS_OF_UNITS[kinds]
-        for first_group, uses in self._uses.items():
-            if first_group >= self._num_groups:
-                continue
-            rows = words[of_page & (groups == first_group)]
-            kind = rows[:, 2] & 0xFF
-            seals, freed = rows[kind == _SEALED], rows[kind != _SEALED]
-            evicted = (freed[:, 2] >> 32) & 0xFF == int(Reason.EVICTED)
-            is_block = first_group == 0 and self._num_history > 0
-            pins = is_block | ((granted[:, 2] >> 40) & WITH_CHECKPOINT != 0)
-            if not len(rows) and not pins.any():
-                continue
-            ages, gaps = uses.add(
-                np.stack([seals[:, 0], seals[:, 1], seals[:, 7] & _LOW, seals[:, 4]], axis=1),
-                np.stack([freed[:, 0], freed[:, 1], freed[:, 5] & _LOW], axis=1),
-                evicted,
-                granted[pins][:, [0, 1, 4]],
-                is_hit[pins],
-            )
-            name = "evicted_blocks" if is_block else "evicted_checkpoints"
-            self.totals[name] += int(np.count_nonzero(evicted))
-            age = "eviction_age" if is_block else "checkpoint_eviction_age"
-            self.histograms[age].observe(ages)
-            if is_block:
-                self.histograms["reuse_gap"].observe(gaps)
 
     def _add(self, **sums: Any) -> None:
         for name, value in sums.items():
             self.totals[name] += int(value)
 
-    def _resumed(self, rows: npt.NDArray[np.int64]) -> None:
+    def _resumed(self, rows: Words) -> None:
         resume, reused = rows[:, 5] & _LOW, rows[:, 5] >> 32
         loaded, prompt = rows[:, 6] & _LOW, rows[:, 6] >> 32
         kept = rows[:, 7] & _LOW
@@ -216,10 +172,10 @@ class Tally:
         self.histograms["resume_length"].observe(resume)
         self.histograms["hit_length"].observe(found)
 
-    def _limited(self, rows: npt.NDArray[np.int64]) -> None:
+    def _limited(self, rows: Words) -> None:
         self._add(limited_tokens=np.maximum(rows[:, 4] - rows[:, 5], 0).sum())
 
-    def _loaded(self, rows: npt.NDArray[np.int64]) -> None:
+    def _loaded(self, rows: Words) -> None:
         objects, num_bytes, micros = rows[:, 5].sum(), rows[:, 6].sum(), rows[:, 7]
         self._add(
             loads=len(rows), load_objects=objects, load_bytes=num_bytes, load_micros=micros.sum()
@@ -227,7 +183,7 @@ class Tally:
         self.histograms["load"].observe(micros)
         self._tier_failed(rows)
 
-    def _spilled(self, rows: npt.NDArray[np.int64]) -> None:
+    def _spilled(self, rows: Words) -> None:
         objects, num_bytes, micros = rows[:, 5].sum(), rows[:, 6].sum(), rows[:, 7]
         self._add(
             spills=len(rows), spill_objects=objects, spill_bytes=num_bytes,
@@ -236,7 +192,7 @@ class Tally:
         self.histograms["spill"].observe(micros)
         self._tier_failed(rows)
 
-    def _tier_failed(self, rows: npt.NDArray[np.int64]) -> None:
+    def _tier_failed(self, rows: Words) -> None:
         tiers, reasons = (rows[:, 2] >> 24) & 0xFF, (rows[:, 2] >> 32) & 0xFF
         failed = (reasons >= _TIER_FAULTS.start) & (reasons < _TIER_FAULTS.stop)
         np.add.at(
@@ -245,22 +201,22 @@ class Tally:
             1,
         )
 
-    def _object_failed(self, rows: npt.NDArray[np.int64]) -> None:
+    def _object_failed(self, rows: Words) -> None:
         tiers, reasons = (rows[:, 2] >> 24) & 0xFF, (rows[:, 2] >> 32) & 0xFF
         np.add.at(self.tier_failures, (np.minimum(tiers, MOST_TIERS - 1), reasons), 1)
 
-    def _granted(self, rows: npt.NDArray[np.int64]) -> None:
+    def _granted(self, rows: Words) -> None:
         self.histograms["admission_wait"].observe(rows[:, 7])
 
-    def _scrubbed(self, rows: npt.NDArray[np.int64]) -> None:
+    def _scrubbed(self, rows: Words) -> None:
         pages, num_bytes, bad = rows[:, 4:7].sum(axis=0).tolist()
         self._add(scrubbed_pages=pages, scrubbed_bytes=num_bytes, scrub_bad_pages=bad)
 
-    def _recovered(self, rows: npt.NDArray[np.int64]) -> None:
+    def _recovered(self, rows: Words) -> None:
         kept, lost, replayed, micros = rows[:, 4:8].sum(axis=0).tolist()
         self._add(kept_pages=kept, lost_pages=lost, replayed_events=replayed, replay_micros=micros)
 
-    def _compared(self, rows: npt.NDArray[np.int64]) -> None:
+    def _compared(self, rows: Words) -> None:
         for row in rows:
             drifted = (int(row[2]) >> 32) & 0xFF == int(Reason.DRIFTED)
             place = (int(row[2]) >> 8) & 0xFF, int(row[6]) & _LOW
@@ -271,7 +227,7 @@ class Tally:
             sample.tolerance = float(row[7:8].view(np.float64)[0])
             self._add(numeric_samples=1, numeric_drifts=drifted)
 
-    def _in_order(self, rows: npt.NDArray[np.int64]) -> None:
+    def _in_order(self, rows: Words) -> None:
         """What depends on the events before it: lives of engines, transfers in flight."""
         for row in rows.tolist():
             kind = row[2] & 0xFF
@@ -306,7 +262,7 @@ class Tally:
         arrays: dict[str, npt.NDArray[Any]] = {
             "counts": self.counts, "tier_failures": self.tier_failures,
         }  # fmt: skip
-        for side, uses in self._uses.items():
+        for side, uses in enumerate(self._uses):
             arrays |= {f"uses_{side}_{name}": one for name, one in uses.arrays().items()}
         return fields, arrays
 
@@ -319,8 +275,8 @@ class Tally:
         counts, failures = arrays["counts"], arrays["tier_failures"]
         if counts.shape != self.counts.shape or failures.shape != self.tier_failures.shape:
             raise ValueError(f"expected counts of {self.counts.shape}, found {counts.shape}")
-        for side, uses in self._uses.items():
-            names = ("key_of", "keys", "used_ns")
+        for side, uses in enumerate(self._uses):
+            names = ("key_of", "used_ns", "places")
             uses.restore({name: arrays[f"uses_{side}_{name}"] for name in names})
         for name, histogram in self.histograms.items():
             histogram.restore(fields["histograms"][name])
@@ -336,11 +292,6 @@ class Tally:
         self.seqno, self.since_seqno = int(fields["seqno"]), int(fields["since_seqno"])
 
 
-_SEALED: Final = int(EventType.PAGE_SEALED)
-_FREED: Final = int(EventType.PAGE_FREED)
-_LOST: Final = int(EventType.PAGE_LOST)
-_GRANTED: Final = int(EventType.LEASE_GRANTED)
-_RESUMED: Final = int(EventType.REQUEST_RESUMED)
 _MANAGER_OPENED: Final = int(EventType.MANAGER_OPENED)
 _MANAGER_CLOSED: Final = int(EventType.MANAGER_CLOSED)
 _RECOVERY_BEGUN: Final = int(EventType.RECOVERY_BEGUN)
@@ -354,15 +305,6 @@ _IN_ORDER: Final = (
 )
 
 
-def _flags_of(kinds: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """bool[256], set for these types."""
-    flags: npt.NDArray[np.bool_] = np.zeros(256, dtype=bool)
-    flags[list(kinds)] = True
-    return flags
-
-
-_IS_IN_ORDER: Final = _flags_of(_IN_ORDER)
-_IS_OF_UNITS: Final = _flags_of((_SEALED, _FREED, _LOST))
 _FOLDS: Final = {
     int(EventType.REQUEST_RESUMED): Tally._resumed,
     int(EventType.HIT_LIMITED): Tally._limited,
@@ -374,3 +316,13 @@ _FOLDS: Final = {
     int(EventType.RECOVERY_ENDED): Tally._recovered,
     int(EventType.NUMERIC_DRIFT): Tally._compared,
 }
+
+
+def _flags_of(kinds: Iterable[int]) -> Words:
+    """int64[256], 1 for these types."""
+    flags: Words = np.zeros(256, dtype=np.int64)
+    flags[list(kinds)] = 1
+    return flags
+
+
+_IS_OTHER: Final = _flags_of([*_FOLDS, *_IN_ORDER])
