@@ -20,8 +20,9 @@ from .settings import ServerSettings, is_loopback
 
 __all__ = ["OPEN_PATHS", "Buckets", "Gate"]
 
-OPEN_PATHS: Final = frozenset({"/", "/healthz", "/readyz"})
-"""Paths that need no token: they tell nothing of what is cached."""
+OPEN_PATHS: Final = frozenset({"/", "/healthz", "/readyz", "/runbooks/{name}"})
+"""Routes that need no token: they tell nothing of what is cached."""
+_OPEN: Final = tuple(path.partition("{")[0] for path in OPEN_PATHS if "{" in path)
 _MOST_CLIENTS: Final = 10_000
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 
@@ -94,7 +95,8 @@ class Gate:
             )
         if self._access.is_open:
             _check_is_local(scope, headers)
-        if who is None and scope["path"] not in OPEN_PATHS:
+        path: str = scope["path"]
+        if who is None and path not in OPEN_PATHS and not path.startswith(_OPEN):
             raise Problem(
                 401,
                 "expected a known token in the header Authorization: Bearer TOKEN, found none",

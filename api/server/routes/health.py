@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Path, Response
 from fastapi.responses import HTMLResponse
 
 from kvstrata.dashboard.exporter import CONTENT_TYPE
 
 from ..models.work import Health, Ready
 from ..page import page, page_headers
+from ..problems import Problem
 from ..state import Server, Viewer
 
 __all__ = ["router"]
@@ -50,6 +51,31 @@ def readyz(server: Server, response: Response) -> dict[str, Any]:
         # What went wrong names files: it is told to who has a token, at /v1/recovery.
         "error": "the follower cannot read the log" if position.error else "",
     }
+
+
+@router.get(
+    "/runbooks/{name}",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+def runbook(
+    name: Annotated[
+        str,
+        Path(
+            pattern="^[A-Za-z]+$",
+            max_length=64,
+            description="Of an alert.",
+            examples=["KVCacheByteDrift"],
+        ),
+    ],
+) -> Response:
+    """What to do about an alert, in Markdown; alerts link to it, so that it needs no token."""
+    from kvstrata.dashboard.alerts import ALERTS
+    from kvstrata.dashboard.alerts import runbook as text_of
+
+    if name not in ALERTS:
+        raise Problem(404, "runbook: expected the name of an alert, found another")
+    return Response(text_of(name), headers={"Content-Type": "text/plain; charset=utf-8"})
 
 
 @router.get("/", response_class=HTMLResponse)

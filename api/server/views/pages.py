@@ -217,6 +217,8 @@ def _held(tables: Tables, identity: int) -> tuple[Indices, Indices]:
 
 
 def _of_key(units: Units, key: tuple[int, int]) -> Indices:
+    if key == (0, 0):  # the words of units that have none yet
+        return np.zeros(0, dtype=np.int64)
     rows = units.rows[:-2]
     same = (rows[:, UNIT_KEY_0] == key[0]) & (rows[:, UNIT_KEY_1] == key[1])
     return np.flatnonzero(same & (rows[:, UNIT_STATE] != 0))

@@ -258,3 +258,13 @@ def test_metrics_are_those_of_the_exporter(api: Served) -> None:
 def test_it_is_well_and_ready(api: Served) -> None:
     assert api.get("/healthz") == {"status": "ok"}
     assert api.get("/readyz")["is_ready"]
+
+
+def test_every_alert_s_runbook_is_served(api: Served) -> None:
+    from kvstrata.dashboard.alerts import ALERTS, runbook
+
+    for name in ALERTS:
+        answer = api.client.get(f"/runbooks/{name}")
+        assert answer.status_code == 200
+        assert answer.text == runbook(name)
+    assert api.client.get("/runbooks/Nothing").status_code == 404
