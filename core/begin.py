@@ -6,6 +6,7 @@ from .apply import Role
 from .compile import compiled, helper
 from .emit import emit_note, emit_page
 from .events import WITH_CHECKPOINT, WITH_PARTIAL, EventType
+from .prefetch import AHEAD, prefetch_unit
 from .ring import publish
 from .room import (
     DONE,
@@ -118,6 +119,8 @@ def plan_is_fresh(arena: Arena, plan: Arena, ask: Arena) -> bool:
     rows = unit_rows(arena, True)
     for index in range(ask[ASK_NUM_BLOCKS]):
         block = plan[index, 0]
+        if index + AHEAD < ask[ASK_NUM_BLOCKS]:
+            prefetch_unit(arena, True, plan[index + AHEAD, 0])
         if block <= 0 or block > arena[META_NUM_BLOCKS]:
             return False
         if rows[block, UNIT_STATE] != UNIT_INDEXED:

@@ -8,6 +8,7 @@ below are found here, by the parent links and, where a link no longer names the 
 from .compile import compiled, helper
 from .events import WITH_CHECKPOINT, WITH_PARTIAL
 from .index import find_unit
+from .prefetch import AHEAD, prefetch_unit
 from .refusals import NO_SUCH_HOLDER, NOT_FOUND, OK, OUT_OF_ORDER
 from .units import pin, release
 from .views import (
@@ -281,6 +282,8 @@ def _release_all(arena: Arena, row: int) -> None:
     holder = holder_table(arena)[row]
     for index in range(holder[HOLDER_BLOCKS] - 1, -1, -1):
         block = holder_blocks(arena)[row, index]
+        if index >= AHEAD:
+            prefetch_unit(arena, True, holder_blocks(arena)[row, index - AHEAD])
         canonical = unit_rows(arena, True)[block, UNIT_CANONICAL]
         release(arena, True, block)
         if canonical != 0:

@@ -16,13 +16,14 @@ from .words import (
     Arena,
 )
 
-__all__ = ["find_unit", "index_unit", "unindex_unit"]
+__all__ = ["find_unit", "folded_key", "index_unit", "unindex_unit"]
 
 _MASK_32 = 0xFFFF_FFFF
 
 
 @helper
-def _folded(key_0: int, key_1: int) -> int:
+def folded_key(key_0: int, key_1: int) -> int:
+    """A key in 32 bits."""
     both = key_0 ^ key_1
     return (both ^ (both >> 32)) & _MASK_32
 
@@ -38,7 +39,7 @@ def find_unit(arena: Arena, is_block: bool, key_0: int, key_1: int) -> int:
 def find_row(places: Arena, rows: Arena, last: int, key_0: int, key_1: int) -> int:
     """Row (up to ``last``) with a key in its second and third word, or 0."""
     mask = places.shape[0] - 1
-    folded = _folded(key_0, key_1)
+    folded = folded_key(key_0, key_1)
     place = folded & mask
     while True:
         entry = places[place]
@@ -65,7 +66,7 @@ def index_unit(arena: Arena, is_block: bool, unit: int) -> None:
 def add_row(places: Arena, rows: Arena, unit: int) -> None:
     """Make a row findable under its key, which must be absent."""
     mask = places.shape[0] - 1
-    folded = _folded(rows[unit, UNIT_KEY_0], rows[unit, UNIT_KEY_1])
+    folded = folded_key(rows[unit, UNIT_KEY_0], rows[unit, UNIT_KEY_1])
     place = folded & mask
     while places[place] != 0:
         place = (place + 1) & mask
@@ -86,7 +87,7 @@ def unindex_unit(arena: Arena, is_block: bool, unit: int) -> bool:
 def remove_row(places: Arena, rows: Arena, unit: int) -> bool:
     """Make a row unfindable; False where it was not to be found."""
     mask = places.shape[0] - 1
-    folded = _folded(rows[unit, UNIT_KEY_0], rows[unit, UNIT_KEY_1])
+    folded = folded_key(rows[unit, UNIT_KEY_0], rows[unit, UNIT_KEY_1])
     entry = folded << 32 | unit
     place = folded & mask
     while places[place] != entry:

@@ -2,6 +2,7 @@
 
 from .compile import compiled
 from .index import find_unit
+from .prefetch import AHEAD, prefetch_place, prefetch_unit, unit_in_place
 from .views import (
     unit_rows,
 )
@@ -28,7 +29,17 @@ def walk_blocks(arena: Arena, keys: Arena, plan: Arena) -> int:
     Mutates:
         plan.
     """
-    for index in range(keys.shape[0]):
+    num_blocks = keys.shape[0]
+    for index in range(min(2 * AHEAD, num_blocks)):
+        prefetch_place(arena, True, keys[index, 0], keys[index, 1])
+    for index in range(num_blocks):
+        # Two steps ahead the place of the key, one step ahead the row of what stands there.
+        if index + 2 * AHEAD < num_blocks:
+            key = keys[index + 2 * AHEAD]
+            prefetch_place(arena, True, key[0], key[1])
+        if index + AHEAD < num_blocks:
+            key = keys[index + AHEAD]
+            prefetch_unit(arena, True, unit_in_place(arena, True, key[0], key[1]))
         block = find_unit(arena, True, keys[index, 0], keys[index, 1])
         if block == 0:
             return index
