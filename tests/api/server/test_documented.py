@@ -41,7 +41,7 @@ def test_every_route_is_documented_with_its_role(api: Served) -> None:
 
 
 def test_every_filter_is_documented(api: Served) -> None:
-    said = {path: text for _, path, _, text in rows("Routes")}
+    said = {path: text for method, path, _, text in rows("Routes") if method == "GET"}
     for path, operations in api.app.openapi()["paths"].items():
         for one in operations.get("get", {}).get("parameters", ()):
             if one["in"] == "query" and one["name"] not in ("limit", "cursor"):
