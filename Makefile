@@ -27,6 +27,8 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/checksum.py
 	$(BIN)/python bench/event_store.py $(BENCH_ARGS)
 	$(BIN)/python bench/tiers.py $(BENCH_ARGS)
+	$(BIN)/python bench/follower.py $(BENCH_ARGS)
+	$(BIN)/python bench/observed.py $(BENCH_ARGS)
 	$(BIN)/python bench/compare.py $(BENCH_ARGS)
 	$(BIN)/python bench/replays.py $(BENCH_ARGS)
 	$(BIN)/python bench/instructions.py $(BENCH_ARGS)

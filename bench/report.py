@@ -12,6 +12,7 @@ from statistics import median
 
 from markdown import table
 from reasons import reason_for
+from report_observing import observing_parts
 from report_store import store_parts
 from report_tiers import tier_parts
 from tables import MEASURES, OURS, VLLM, Results, header, log_cost, microseconds, rows
@@ -271,6 +272,7 @@ def page() -> str:
     tiers = load("tiers")
     if tiers is not None:
         parts += tier_parts(tiers)
+    parts += observing_parts(load("follower"), load("observed"))
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -73,4 +73,4 @@ def count_events(
         elif is_other[kind] != 0:
             found[2, sizes[2]] = place
             sizes[2] += 1
-    return words.shape[0]
+    return int(words.shape[0])

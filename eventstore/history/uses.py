@@ -22,7 +22,7 @@ _LOW: Final = 0xFFFF_FFFF
 @helper
 def _home_of(places: Words, key: int) -> int:
     """Where a key is looked for first."""
-    return (key ^ (key >> 32)) & (places.shape[0] - 1)
+    return int((key ^ (key >> 32)) & (places.shape[0] - 1))
 
 
 @helper
