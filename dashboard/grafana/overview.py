@@ -116,7 +116,7 @@ def drift_found() -> stat.Panel:
         steps=((None, GOOD), (0.5, BAD)),
         no_value="no follower",
         alerts=("KVCacheProjectionDiverged", "KVCacheByteDrift", "KVCacheNumericDrift"),
-    )
+    ).decimals(0)
 
 
 def tokens_by_source() -> timeseries.Panel:
@@ -150,7 +150,7 @@ def hit_ratio() -> timeseries.Panel:
         unit="percentunit",
         no_value="no requests yet",
         alerts=("KVCacheHitRateCollapsed",),
-    )
+    ).max(1)
 
 
 def validation_failures() -> timeseries.Panel:
@@ -193,17 +193,17 @@ def available_pages() -> bargauge.Panel:
 def admission() -> timeseries.Panel:
     return lines(
         "Admission",
-        "Requests that wait, and answers a minute. Requests that begin at once are not asked.",
+        "Requests that wait, and how many are put off or turned away a minute.",
         [
             query('sum(kvcache_admission_waiting_requests{instance=~"$instance"})', "waiting"),
             query(
                 "sum by (decision) (rate(kvcache_admission_decisions_total"
-                '{instance=~"$instance"}[$__rate_interval])) * 60',
+                '{instance=~"$instance",decision=~"deferred|denied"}[$__rate_interval])) * 60',
                 "{{decision}} a minute",
             ),
         ],
-        colours={"denied a minute": BAD, "waiting": NEUTRAL},
-        no_value="nobody asked",
+        colours={"deferred a minute": WARN, "denied a minute": BAD, "waiting": NEUTRAL},
+        no_value="nobody waited",
         alerts=("KVCacheAdmissionStarved", "KVCacheAdmissionDenying"),
     )
 
@@ -241,6 +241,5 @@ def firing_alerts() -> table.Panel:
         "url": f"{DEFAULT_RUNBOOKS_URL}/${{__value.raw}}",
         "targetBlank": True,
     }
-    return panel.override_by_name("Alert", [DynamicConfigValue(id_val="links", value=[link])]).span(
-        24
-    )
+    linked = panel.override_by_name("Alert", [DynamicConfigValue(id_val="links", value=[link])])
+    return linked.height(6).span(24)

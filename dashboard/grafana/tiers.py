@@ -65,7 +65,7 @@ def hits_by_source() -> timeseries.Panel:
         ],
         "percentunit",
         no_value="no requests",
-    )
+    ).max(1)
 
 
 def transfer_bytes() -> timeseries.Panel:

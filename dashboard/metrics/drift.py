@@ -15,7 +15,8 @@ DRIFT_METRICS: Final = (
         "1",
         ("drift",),
         "Differences found: tables that went another way than the log (by this follower since it "
-        "was started), sealed pages whose bytes changed, sampled pages beyond their tolerance",
+        "was started), sealed pages whose bytes changed, whoever found it, sampled pages beyond "
+        "their tolerance",
         "event log",
     ),
     Metric(

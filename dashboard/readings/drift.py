@@ -16,9 +16,10 @@ __all__ = ["read_drift"]
 def read_drift(view: View) -> Iterator[Sample]:
     """Values of the metrics of drift, scrubbing and operator commands."""
     totals = view.totals
+    bad_bytes = int(view.counts[EventType.VALIDATION_FAILED, :, Reason.CHECKSUM_MISMATCH].sum())
     equal, different = view.digests
     yield Sample("kvcache_drift_total", ("projection",), view.drifts_found)
-    yield Sample("kvcache_drift_total", ("bytes",), totals["scrub_bad_pages"])
+    yield Sample("kvcache_drift_total", ("bytes",), bad_bytes)
     yield Sample("kvcache_drift_total", ("numeric",), totals["numeric_drifts"])
     yield Sample("kvcache_projection_digests_total", ("different",), different)
     yield Sample("kvcache_projection_digests_total", ("equal",), equal)
