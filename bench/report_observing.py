@@ -38,8 +38,8 @@ def observing_parts(follower: Results | None, observed: Results | None) -> list[
             f"scrubs {observed['scrub_bytes_per_s'] >> 20} MiB/s of its pages, with a follower in "
             "its process and the admin API beside it, asked for metrics and blocks. CPU time of "
             "the engine's thread a step, a tiny model's forward call included; "
-            f"{observed['rounds']} rounds each, and the share that observing adds is the median over "
-            "pairs of rounds. The machine was not theirs alone: load average "
+            f"{observed['rounds']} rounds each, and the share that observing adds is the median "
+            "over pairs of rounds. The machine was not theirs alone: load average "
             f"{observed['machine']['load_average_1min']:.0f} on {observed['machine']['cores']} "
             "cores.\n",
             table(

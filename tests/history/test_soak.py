@@ -25,7 +25,7 @@ from .following import catch_up
 from .soaking import LAYOUT, TOLD, soak_config
 
 NUM_EVENTS = int(os.environ.get("KVSTRATA_SOAK_EVENTS", "300000"))
-LEAST_KILLS = 4 + NUM_EVENTS // 500_000
+LEAST_KILLS = 3 + NUM_EVENTS // 500_000
 LIFE_S = (0.5, 2.0 + NUM_EVENTS / 1_000_000)
 """After a kill, both sides run for so long."""
 ROOT = Path(__file__).resolve().parents[2]
