@@ -78,7 +78,7 @@ class Load:
         self._life_s = self._began_s
         self._lives = 0
         self._young_deaths = 0
-        self._is_killed = False
+        self._is_killed = self._is_open = False
         has_folder = "://" not in config.tier_urls[0]
         self._faults = FaultPlan(config.fault_every_s, has_folder, self._began_s)
         self._heir: EngineProcess | None = None
@@ -111,10 +111,11 @@ class Load:
                 self._inject(self._faults.due(now_s))
 
     def close(self) -> None:
-        """End the engine in order, then the API; nothing is left running."""
+        """End the engine in order, then the API; one that does not serve yet is killed."""
         try:
-            self._engine.send(m.End())
-            self._engine.ended()
+            if self._is_open:
+                self._engine.send(m.End())
+                self._engine.ended()
         finally:
             for process in (self._engine, self._heir):
                 if process is not None:
@@ -130,7 +131,7 @@ class Load:
     def _born(self) -> EngineProcess:
         self._lives += 1
         self._life_s = time.monotonic()
-        self._is_killed = False
+        self._is_killed = self._is_open = False
         engine = EngineProcess() if self._heir is None else self._heir
         engine.open(self._config, self._traffic.talks)
         # Who is going to be killed has an heir that need not import anything first.
@@ -140,6 +141,7 @@ class Load:
     def _hear(self, message: object | None) -> None:
         match message:
             case m.Opened():
+                self._is_open = True
                 self._say_opened(message.recovery)
             case m.Beat():
                 self._beat = message

@@ -75,7 +75,11 @@ def _of_pages() -> tuple[Query, ...]:
                 _REASON,
                 Column("references", "1", "Of the page's block or image, after the event."),
             ),
-            Feed(_OF_PAGES, ("group", "page", "state", "generation", "reason", "references")),
+            Feed(
+                _OF_PAGES,
+                ("group", "page", "state", "generation", "reason", "references"),
+                equal=("page",),
+            ),
         ),
         Query(
             "evictions",

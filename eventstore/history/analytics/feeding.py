@@ -1,6 +1,6 @@
 """Events as columns: the few types and fields a query reads, a batch at a time."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -21,13 +21,16 @@ _AT_ONCE: Final = 1 << 18
 _HEAD_BYTES: Final = 32
 
 
-def columns_of(batches: Iterable[Events], feed: Feed, anchors: Anchors) -> Iterator[Columns]:
+def columns_of(
+    batches: Iterable[Events], feed: Feed, anchors: Anchors, values: Mapping[str, object]
+) -> Iterator[Columns]:
     """The columns of a query's events.
 
     Args:
         batches: EVENT_DTYPE arrays in order.
         feed: which events and fields.
         anchors: what tells wall time.
+        values: of the query's parameters.
 
     Yields:
         Arrays of equal length by name: ``seqno``, ``type``, ``wall_ns`` and the fields.
@@ -39,6 +42,8 @@ def columns_of(batches: Iterable[Events], feed: Feed, anchors: Anchors) -> Itera
     count = 0
     for batch in batches:
         kept = batch[wanted[batch["type"]]]
+        for name in feed.equal:
+            kept = kept[kept[name] == values[name]]
         if len(kept) == 0:
             continue
         waiting.append(kept)

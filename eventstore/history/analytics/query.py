@@ -83,12 +83,14 @@ class Feed:
         types: of events.
         fields: of the event's head or of the payloads of those types, beside ``seqno``, ``type``
             and ``wall_ns``, which are always there.
+        equal: fields of the head that must equal the query's parameter of the same name.
         knows_pages: whether it needs the state of every page where the log begins, and so every
             event from there on.
     """
 
     types: tuple[EventType, ...]
     fields: tuple[str, ...]
+    equal: tuple[str, ...] = ()
     knows_pages: bool = False
 
 

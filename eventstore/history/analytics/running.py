@@ -1,7 +1,7 @@
 """Answering a query: the few columns it needs go into a database of this moment, then its SQL."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -93,7 +93,8 @@ def run_query(
             connection.register("given", pages)
             connection.execute("CREATE TABLE pages_at_start AS SELECT * FROM given")
             connection.unregister("given")
-        _feed(connection, directory, query, anchors, first, last, since_ns)
+        batches = durable_events(directory, first, last)
+        _feed(connection, query, columns_of(batches, query.feed, anchors, values), since_ns)
         _bounds(connection, since_ns, last_ns, values.get("bucket_s"))
         connection.execute(query.sql, values)
         found = connection.fetchmany(max_rows + 1)
@@ -103,11 +104,8 @@ def run_query(
 
 def _feed(
     connection: duckdb.DuckDBPyConnection,
-    directory: Path,
     query: Query,
-    anchors: Anchors,
-    first: int,
-    last: int,
+    batches: Iterable[Mapping[str, Any]],
     since_ns: int,
 ) -> None:
     """Make the table ``events`` of the query's columns."""
@@ -116,8 +114,7 @@ def _feed(
     connection.unregister("given")
     # A query that knows all pages needs their whole past, and leaves out itself what is too old.
     least_ns = 0 if query.feed.knows_pages else since_ns
-    batches = durable_events(directory, first, last)
-    for columns in columns_of(batches, query.feed, anchors):
+    for columns in batches:
         connection.register("given", columns)
         connection.execute("INSERT INTO events SELECT * FROM given WHERE wall_ns >= ?", [least_ns])
         connection.unregister("given")

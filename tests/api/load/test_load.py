@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -142,7 +143,8 @@ def test_its_log_is_whole_and_can_be_asked(
     assert played
     assert kvstrata("fsck", directory).code == 0
     recoveries = run_query(directory, "recoveries", shared_memory_root=shared).records()
-    assert len(recoveries) == len(named(played, "recovered"))
+    # The last one may have been under way when the load was ended.
+    assert len(recoveries) - len(named(played, "recovered")) in (0, 1)
     hits = run_query(directory, "hits", {"bucket_s": 10_000_000}, shared_memory_root=shared)
     assert sum(row["requests"] for row in hits.records()) >= played[-1]["counts"]["requests"]
     assert run_query(directory, "failures", shared_memory_root=shared).rows
@@ -166,7 +168,7 @@ def test_it_goes_on_where_it_was_and_ctrl_c_leaves_no_process(
     try:
         assert process.stdout
         for line in process.stdout:
-            if " 1 answered" in line or " 2 answered" in line:
+            if re.search(r" [1-9]\d* answered", line):
                 break
         children = children_of(process.pid)
         assert children
@@ -184,17 +186,31 @@ def test_it_goes_on_where_it_was_and_ctrl_c_leaves_no_process(
 
 
 @pytest.mark.slow
-def test_without_a_directory_nothing_is_left(tmp_path: Path, place: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize("event", ["status", "engine"])
+def test_without_a_directory_nothing_is_left(
+    event: str, tmp_path: Path, place: tuple[Path, Path]
+) -> None:
+    """Whether it ends while the engine starts, or later."""
     before = sorted(place[1].iterdir())
-    found = subprocess.run(
-        [*COMMAND, "--duration", "3", "--shared-memory-root", str(place[1]), "--json"],
+    process = subprocess.Popen(
+        [*COMMAND, "--shared-memory-root", str(place[1]), "--json"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
-    assert (found.returncode, found.stderr) == (0, "")
-    assert lines_of(found.stdout)[-1]["event"] == "ended"
+    try:
+        assert process.stdout
+        for line in process.stdout:
+            if json.loads(line)["event"] == event:
+                break
+        assert list(tmp_path.iterdir())
+        process.send_signal(signal.SIGTERM)
+        rest, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, error) == (0, "")
+    assert lines_of(rest)[-1]["event"] == "ended"
     assert list(tmp_path.iterdir()) == []
     assert sorted(place[1].iterdir()) == before
 

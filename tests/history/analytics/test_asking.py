@@ -1,20 +1,27 @@
 """What may be asked, beside whom, and what is refused."""
 
 import threading
+import time
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pytest
 
 from kvstrata.core.errors import ConfigError, CorruptSegment, LogError
-from kvstrata.core.events import EVENT_DTYPE, PAYLOADS, EventType
+from kvstrata.core.events import EVENT_DTYPE, LAST_OF_CALL, PAYLOADS, EventType
 from kvstrata.eventstore.history import analytics
 from kvstrata.eventstore.history.analytics import Query, queries, run_query
-from kvstrata.eventstore.log import read_events
+from kvstrata.eventstore.history.analytics.running import open_database
+from kvstrata.eventstore.log import EventLog, read_events
 from tests.api.logs import LAYOUT, closed_log, crashed_log, open_cache, run_prompt
-from tests.eventstore.support import edit, segments_of, shared_corner
+from tests.core.cases import CASES
+from tests.core.subjects import Words
+from tests.eventstore.support import edit, put_in_ring, segments_of, shared_corner
+
+from .support import log_config
 
 QUERIES = {query.name: query for query in queries()}
 
@@ -134,8 +141,6 @@ def test_asked_again_and_again_while_an_engine_works(tmp_path: Path, shared: Pat
 
 
 def test_the_database_reaches_no_file(tmp_path: Path) -> None:
-    from kvstrata.eventstore.history.analytics.running import open_database
-
     (tmp_path / "secret.csv").write_text("a\n1\n")
     with open_database(64) as connection:
         with pytest.raises(duckdb.PermissionException):
@@ -146,3 +151,30 @@ def test_the_database_reaches_no_file(tmp_path: Path) -> None:
 
 def test_every_type_of_event_is_read_by_some_query() -> None:
     assert {kind for query in QUERIES.values() for kind in query.feed.types} == set(EventType)
+
+
+def test_what_is_written_and_not_synced_is_not_asked(tmp_path: Path, shared: Path) -> None:
+    """A power failure could take it back."""
+    case = CASES["plain"]
+    log = EventLog.open(
+        tmp_path / "log", case.layout, log_config(shared, durability="none"), case.params
+    )
+    log.start()
+    try:
+        put_in_ring(log.ring, note(1))
+        log.flush()
+        put_in_ring(log.ring, note(2))
+        end_s = time.monotonic() + 20
+        while sum(map(len, read_events(tmp_path / "log"))) < 2:
+            assert time.monotonic() < end_s, "it was not written"
+        answer = run_query(tmp_path / "log", "activity", shared_memory_root=shared)
+        assert [row["events"] for row in answer.records()] == [1]
+    finally:
+        log.close(clean=False)
+
+
+def note(seqno: int) -> Words:
+    """An event that changes no table."""
+    found = np.zeros(1, dtype=EVENT_DTYPE)
+    found["seqno"], found["type"], found["flags"] = seqno, EventType.SCRUBBED, LAST_OF_CALL
+    return found.view(np.int64).reshape(1, 8)
