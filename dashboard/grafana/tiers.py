@@ -230,6 +230,6 @@ def load_rate() -> stat.Panel:
 def commands() -> stat.Panel:
     return number(
         "Operator commands",
-        "Commands that ended within the last day, all outcomes.",
+        "Commands that the engine ended within the last day, whatever the outcome.",
         f"sum(increase(kvcache_commands_total{_ON}[1d]))",
     ).span(6)

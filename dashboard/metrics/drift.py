@@ -80,8 +80,8 @@ DRIFT_METRICS: Final = (
         "kvcache_commands_total",
         "counter",
         "1",
-        ("reason",),
-        "Operator commands that ended, by how; none is done",
+        (),
+        "Operator commands that the engine ended; the API says how each did",
         "event log",
     ),
 )

@@ -81,7 +81,6 @@ LABELS: Final = _by_name(
     Label("result", "of a comparison", ("different", "equal")),
     Label("outcome", "what became of a page in a crash", ("kept", "lost")),
     Label("type", "of an event; docs/events.md explains each", tuple(TYPE_NAMES.values())),
-    Label("command", "what an operator asked for"),
     Label("model_layer", "number of the model's layer"),
     Label("version", "of kvstrata"),
     Label("schema", "version of the event schema"),

@@ -2,11 +2,8 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from kvstrata.core.events import EventType, Reason
 
-from ..metrics.labels import REASON_NAMES
 from .sample import Sample
 from .view import View
 
@@ -33,7 +30,5 @@ def read_drift(view: View) -> Iterator[Sample]:
         yield Sample("kvcache_numeric_samples_total", (*labels, "equal"), within)
         yield Sample("kvcache_numeric_max_abs_difference", labels, found.max_abs)
         yield Sample("kvcache_numeric_cosine_similarity", labels, found.cosine)
-    ended = view.counts[EventType.COMMAND_ENDED].sum(axis=0)
-    for code in sorted({int(Reason.NONE), *np.flatnonzero(ended).tolist()}):
-        if code in REASON_NAMES:
-            yield Sample("kvcache_commands_total", (REASON_NAMES[code],), int(ended[code]))
+    ended = int(view.counts[EventType.COMMAND_ENDED].sum())
+    yield Sample("kvcache_commands_total", (), ended)

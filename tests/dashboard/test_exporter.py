@@ -195,6 +195,23 @@ def test_a_follower_that_has_not_caught_up_shows_no_counts(place: Place) -> None
             assert Scrape.of(exporter)["kvcache_requests_total"] == 20
 
 
+def test_a_scrape_is_one_moment_while_the_follower_works(place: Place) -> None:
+    """Pages sum to the pools and sources to the prompts, whatever is applied meanwhile."""
+    with place.open() as cache, follow(place) as follower:
+        serve(cache, request("first"))
+        cache.flush()
+        catch_up(follower)
+        follower.start(0.0005)
+        exporter = Exporter(follower)
+        for number in range(40):
+            work(cache, 2, 2 * number)
+            seen = Scrape.of(exporter)
+            pages = seen.by("kvcache_pool_pages", "pool")
+            assert pages == seen.by("kvcache_pool_capacity_pages", "pool")
+            sources = seen.by("kvcache_source_tokens_total", "source")
+            assert sum(sources.values()) == seen["kvcache_prompt_tokens_total"]
+
+
 def test_it_serves_a_registry_of_another_s(place: Place) -> None:
     with place.open() as cache, follow(place) as follower:
         serve(cache, request("one"))

@@ -10,9 +10,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from kvstrata.api.server.models.work import CommandRequest, ExplainRequest
-from kvstrata.dashboard.alerts import ALERTS
+from kvstrata.dashboard.alerts import ALERTS, runbook, runbook_url
 from kvstrata.eventstore.history.analytics import queries
-from tests.api.server.support import Served, served
+from tests.api.server.support import HERE, Served, served
 from tests.eventstore.support import shared_corner
 from tests.face.support import Place, request
 
@@ -52,6 +52,14 @@ def test_a_call_is_answered(api: Served, call: str) -> None:
     path = call.replace("GROUP", "full").replace("/PAGE", f"/{page}")
     answer = api.client.get(path)
     assert answer.status_code == 200, answer.text
+
+
+def test_the_api_serves_the_runbooks_that_alerts_lead_to(api: Served) -> None:
+    for name in ALERTS:
+        address = runbook_url(name, HERE + "/runbooks")
+        answer = api.client.get(address.removeprefix(HERE))
+        assert answer.status_code == 200
+        assert answer.text == runbook(name)
 
 
 @pytest.mark.parametrize("call", POSTS)

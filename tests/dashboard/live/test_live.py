@@ -52,7 +52,7 @@ def test_nothing_fires_while_all_is_well(story: Story) -> None:
 def test_every_expression_answers_but_for_those_that_need_a_fault(story: Story) -> None:
     silent = {name for name, count in story.calm.items() if not count}
     assert set(story.calm) == set(expressions())
-    assert silent == NEEDS_A_FAULT
+    assert silent <= NEEDS_A_FAULT
 
 
 def test_after_the_faults_every_expression_has_answered(story: Story) -> None:
