@@ -75,6 +75,7 @@ class Follower:
         self._comparison = DigestComparison(0)
         self._pending: Words = np.zeros((0, EVENT_WORDS), dtype=np.int64)
         self._refused_at = 0
+        self._is_closed = False
         self._restarts = self._missed_events = self._applied_events = 0
         self._apply_seconds = 0.0
         self._replayed = False
@@ -212,9 +213,11 @@ class Follower:
         What goes wrong stands in :meth:`position` and is tried again with the next step.
 
         Returns:
-            How many were read; 0 where there is nothing more for now.
+            How many were read; 0 where there is nothing more for now, or it was closed.
         """
         with self._stepping:
+            if self._is_closed:
+                return 0
             try:
                 done = self._step(max_events)
             except (KvstrataError, OSError) as error:
@@ -357,6 +360,7 @@ class Follower:
             self._thread.join()
             self._thread = None
         with self._stepping:
+            self._is_closed = True
             self._save(True)
             if self._following is not None:
                 self._following.close()

@@ -177,6 +177,19 @@ def test_a_log_that_is_closed_is_read_to_its_end(place: Place) -> None:
         assert follower.position().durable_seqno == cache.stats().last_seqno
 
 
+def test_nothing_is_read_after_close(place: Place) -> None:
+    with place.open() as cache, follow(place) as follower:
+        agree(follower, cache)
+        seqno = follower.position().seqno
+        follower.close()
+        work(cache, 2)
+        cache.flush()
+        assert follower.step() == 0
+        assert follower.position().seqno == seqno
+        assert follower.position().lag_events > 0
+        assert follower.position().error == ""
+
+
 def test_without_a_ring_the_files_say_what_is_durable(place: Place, tmp_path: Path) -> None:
     cache = place.open(log=SMALL_SEGMENTS)
     work(cache, 40)
