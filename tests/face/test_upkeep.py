@@ -9,6 +9,7 @@ import pytest
 from kvstrata import CacheManager, ConfigError, ScrubProgress
 from kvstrata.core.events import EventType, Reason
 from kvstrata.core.words import META_COUNTS
+from kvstrata.eventstore.log import read_events
 from kvstrata.upkeep import SLICE_BYTES, Upkeep
 
 from .support import Place, check_sums, config, hit, memory_manager, request, serve
@@ -94,7 +95,8 @@ def test_a_flipped_bit_is_found_within_one_period(place: Place, group: str) -> N
         assert set(pages) == {"full", "swa"}
         assert cache.pools is not None
         cache.pools.storage(group)[pages[group], 5] ^= 4
-        period_s = cache.scrub_progress().sealed_bytes / rate
+        round_bytes, flipped_at = cache.scrub_progress().sealed_bytes, cache.stats().last_seqno
+        period_s = round_bytes / rate
         assert period_s < 1.0
         step_until(cache, 2 * period_s + 0.3)
         assert cache.arena[META_COUNTS + EventType.PAGE_QUARANTINED] == 1
@@ -102,6 +104,11 @@ def test_a_flipped_bit_is_found_within_one_period(place: Place, group: str) -> N
         assert hit(cache, request("kept", 90))[0] < 80
         assert cache.scrub_progress().rounds >= 1
         check_sums(cache)
+        cache.flush()
+        events = np.concatenate([*read_events(place.directory, flipped_at + 1)])
+        found_at = events["seqno"][events["type"] == EventType.PAGE_QUARANTINED][0]
+        scrubs = events[(events["type"] == EventType.SCRUBBED) & (events["seqno"] < found_at)]
+        assert scrubs["b"].sum() <= round_bytes
 
 
 def test_progress_is_told(cache: CacheManager, place: Place) -> None:
