@@ -114,7 +114,7 @@ class PageComparer:
         worst, entries, scale = 0.0, 0, 0.0
         products = torch.zeros(3, dtype=torch.float64)
         for stored, computed in self._pairs(group, slot, layer, stock, index):
-            one, other = stored.double().flatten(), computed.double().flatten()
+            one, other = stored.double().cpu().flatten(), computed.double().cpu().flatten()
             if len(one):
                 worst = max(worst, float((one - other).abs().max()))
                 scale = max(scale, float(other.abs().max()))

@@ -186,7 +186,8 @@ class Follower:
 
         Args:
             listener: called in :meth:`step` after they were applied, outside the lock, with
-                EVENT_DTYPE[n], which holds until it returns.
+                EVENT_DTYPE[n], which holds until it returns. One that raises is logged and told
+                the next events all the same.
         """
         self._listeners.append(listener)
 
@@ -260,11 +261,17 @@ class Follower:
         fresh = self._apply(following, words)
         self._error = ""
         if len(fresh):
-            for listener in self._listeners:
-                listener(fresh)
+            self._tell(fresh)
         if time.monotonic() - self._saved_s > _SAVE_S:
             self._save(True)
         return len(words)
+
+    def _tell(self, events: npt.NDArray[np.void]) -> None:
+        for listener in list(self._listeners):
+            try:
+                listener(events)
+            except Exception:  # one that fails must not hold up the others, or the follower
+                _LOG.exception("a listener of the follower of %s failed", self.directory)
 
     def _begin(self) -> None:
         """Begin, or begin anew: with the newest snapshot that holds."""

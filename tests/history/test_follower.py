@@ -177,6 +177,20 @@ def test_a_log_that_is_closed_is_read_to_its_end(place: Place) -> None:
         assert follower.position().durable_seqno == cache.stats().last_seqno
 
 
+def test_a_listener_that_fails_holds_nobody_up(place: Place) -> None:
+    with place.open() as cache, follow(place) as follower:
+        heard: list[int] = []
+
+        def failing(events: npt.NDArray[np.void]) -> None:
+            raise RuntimeError("a test")
+
+        follower.add_listener(failing)
+        follower.add_listener(lambda events: heard.append(len(events)))
+        work(cache, 2)
+        agree(follower, cache)
+        assert sum(heard) == follower.position().seqno
+
+
 def test_nothing_is_read_after_close(place: Place) -> None:
     with place.open() as cache, follow(place) as follower:
         agree(follower, cache)
