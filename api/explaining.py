@@ -29,6 +29,7 @@ class OfChain(Request):
     chain: bytes = b""
 
     def seed(self, block_tokens: int) -> bytes:
+        """The seed that is known."""
         return self.chain
 
 

@@ -38,7 +38,11 @@ class Wanted:
 
     def of(self, events: Events) -> Events:
         """Those of some events that are wanted."""
-        keep = np.ones(len(events), dtype=bool)
+        return events[self.matches(events)]
+
+    def matches(self, events: Events) -> npt.NDArray[np.bool_]:
+        """Which of some events are wanted, bool[n]."""
+        keep: npt.NDArray[np.bool_] = np.ones(len(events), dtype=bool)
         if self.types:
             keep &= np.isin(events["type"], self.types)
         if self.reasons:
@@ -50,7 +54,7 @@ class Wanted:
             keep &= about & (events["group"] == self.group)
         if self.page is not None:
             keep &= events["page"] == self.page
-        return events[keep]
+        return keep
 
 
 @dataclass(frozen=True)

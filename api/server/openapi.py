@@ -38,7 +38,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     """Make the document of an app; it is kept from then on."""
     if app.openapi_schema:
         return app.openapi_schema
-    found = get_openapi(
+    found: dict[str, Any] = get_openapi(
         title="kvstrata admin API",
         version=app.version,
         description=_DESCRIPTION,

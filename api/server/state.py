@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import Depends, Request
 
 from kvstrata.core.arena import Tables
 from kvstrata.core.errors import ConfigError, StoreError
+from kvstrata.core.events import EventType
 from kvstrata.core.layout import CacheLayout
 from kvstrata.core.words import META_LAST_SEQNO
 from kvstrata.eventstore.history.catalogue import Catalogue, Who
@@ -23,12 +24,21 @@ from .access import Access, Role
 from .clock import EventClock
 from .place import CataloguePlace
 from .problems import Problem
+from .recent import RareEvents, RecentEvents
 from .settings import ServerSettings
 
 if TYPE_CHECKING:
     from kvstrata.dashboard.exporter import Exporter
 
-__all__ = ["History", "Operator", "Server", "ServerState", "Viewer"]
+__all__ = ["FAILURES", "History", "Operator", "Server", "ServerState", "Viewer", "last_seqno"]
+
+FAILURES: Final = (int(EventType.VALIDATION_FAILED),)
+STARTS: Final = (
+    int(EventType.MANAGER_OPENED),
+    int(EventType.MANAGER_CLOSED),
+    int(EventType.RECOVERY_BEGUN),
+    int(EventType.RECOVERY_ENDED),
+)
 
 
 @dataclass
@@ -44,6 +54,9 @@ class ServerState:
         catalogue: the catalogue of history, which may be away.
         exporter: renders metrics.
         clock: when events happened.
+        recent: the last events.
+        starts: starts and ends of engines.
+        failures: validation failures.
         streams: free places for clients that tail events.
         queries: free places for analytical queries.
     """
@@ -56,10 +69,16 @@ class ServerState:
     catalogue: CataloguePlace
     exporter: Exporter
     clock: EventClock
+    recent: RecentEvents = field(init=False)
+    starts: RareEvents = field(init=False)
+    failures: RareEvents = field(init=False)
     streams: threading.Semaphore = field(init=False)
     queries: threading.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
+        self.recent = RecentEvents(self.follower)
+        self.starts = RareEvents(self.follower, STARTS)
+        self.failures = RareEvents(self.follower, FAILURES)
         self.streams = threading.Semaphore(self.settings.max_streams)
         self.queries = threading.Semaphore(self.settings.max_queries)
 

@@ -57,7 +57,7 @@ def blocks(
         float | None, Query(ge=0, le=1e10, description="Changed longer ago.")
     ] = None,
     max_age_s: Annotated[float | None, Query(ge=0, le=1e10, description="Changed since.")] = None,
-) -> dict[str, Any]:
+) -> JSONResponse:
     """Pages of all pools, by group and slot.
 
     While pages are asked for, the log may go on: each page is given at most once, and each that is

@@ -16,7 +16,7 @@ from kvstrata.core.events import EventType
 
 from ..asking import Limit
 from ..eventrows import event_rows
-from ..logreader import Wanted, read_forwards
+from ..logreader import Wanted
 from ..models.history import Event, Events
 from ..problems import Problem
 from ..state import Server, ServerState, Viewer
@@ -62,13 +62,9 @@ def events(
     question = f"events {wanted}"
     start = paging.start(question) or after
     position = server.follower.position()
-    found = read_forwards(
-        server.directory,
-        start,
-        position.seqno,
-        wanted,
-        paging.limit,
-        server.settings.scan_events,
+    server.check_open()
+    found = server.recent.forwards(
+        start, position.seqno, wanted, paging.limit, server.settings.scan_events
     )
     groups = [each.name for each in server.layout.groups]
     return {
@@ -165,9 +161,7 @@ async def _tail(
 
 def _piece(server: ServerState, wanted: Wanted, after: int, last: int) -> tuple[str, int]:
     """The next events as text, and how far that reaches."""
-    found = read_forwards(
-        server.directory, after, last, wanted, _STREAM_ROWS, server.settings.scan_events
-    )
+    found = server.recent.forwards(after, last, wanted, _STREAM_ROWS, server.settings.scan_events)
     groups = [each.name for each in server.layout.groups]
     lines = []
     for row in event_rows(found.events, found.wall_ns, groups):

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 
 from kvstrata.core.errors import StoreError
-from kvstrata.core.events import EventType
 from kvstrata.eventstore.history.catalogue.holdings import look_at
 from kvstrata.eventstore.log.status import LogStatus
 
@@ -25,32 +24,26 @@ from ..models.history import (
     Recovery,
 )
 from ..problems import Problem
-from ..state import Server, Viewer, last_seqno
+from ..state import FAILURES, Server, Viewer, last_seqno
 from ..views import summaries
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1", tags=["observe"])
-_FAILED = (int(EventType.VALIDATION_FAILED),)
-_STARTS = tuple(
-    int(kind)
-    for kind in (
-        EventType.MANAGER_OPENED,
-        EventType.MANAGER_CLOSED,
-        EventType.RECOVERY_BEGUN,
-        EventType.RECOVERY_ENDED,
-    )
-)
 _STARTS_SHOWN = 20
 
 
 @router.get("/failures", response_model=Failures, response_model_exclude_none=True)
 def failures(server: Server, who: Viewer, paging: Limit) -> dict[str, Any]:
     """Validation failures: counts of all, and the newest one by one."""
-    before = paging.start("failures") or server.follower.position().seqno + 1
-    found = read_backwards(
-        server.directory, before, Wanted(_FAILED), paging.limit, server.settings.scan_events
-    )
+    scan_events = server.settings.scan_events
+    before = paging.start("failures")
+    server.check_open()
+    if before:
+        wanted = Wanted(FAILURES)
+        found = read_backwards(server.directory, before, wanted, paging.limit, scan_events)
+    else:
+        found = server.failures.newest(paging.limit, scan_events)
     with server.tables():
         tally = server.follower.tally
         counts, since = summaries.failures(tally, server.layout), tally.since_seqno
@@ -119,13 +112,7 @@ def recovery(server: Server, who: Viewer) -> dict[str, Any]:
     """How the log and its reader are, and how recoveries went."""
     server.check_open()
     position = server.follower.position()
-    found = read_backwards(
-        server.directory,
-        position.seqno + 1,
-        Wanted(_STARTS),
-        _STARTS_SHOWN,
-        server.settings.scan_events,
-    )
+    found = server.starts.newest(_STARTS_SHOWN, server.settings.scan_events)
     with server.tables():
         tally = server.follower.tally
         names = ("starts", "crashes", "kept_pages", "lost_pages", "replayed_events")

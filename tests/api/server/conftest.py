@@ -23,3 +23,13 @@ def api(place: Place, tmp_path: Path) -> Iterator[Served]:
     """A busy engine behind the API, without tokens."""
     with served(place, tmp_path) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The same, for tests that change nothing: one for all of them."""
+    with shared_corner() as corner:
+        (corner / "shared").mkdir()
+        place = Place(corner / "log", corner / "shared")
+        with served(place, tmp_path_factory.mktemp("quiet")) as found:
+            yield found

@@ -182,7 +182,7 @@ def test_a_token_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_other_web_pages_cannot_use_a_reader_s_browser(
-    api: Served, headers: dict[str, str], status: int
+    quiet: Served, headers: dict[str, str], status: int
 ) -> None:
-    answer = api.client.post("/v1/commands", json={"kind": "scrub"}, headers=headers)
+    answer = quiet.client.post("/v1/commands", json={"kind": "scrub"}, headers=headers)
     assert answer.status_code == status, answer.text

@@ -14,28 +14,28 @@ from tests.face.commanded import key_of
 from tests.face.support import LAYOUT, prefill, request, serve
 
 
-def test_the_layout_is_the_engines(api: Served) -> None:
-    found = api.get("/v1/layout")
+def test_the_layout_is_the_engines(quiet: Served) -> None:
+    found = quiet.get("/v1/layout")
     assert found["digest"] == LAYOUT.digest().hex()
     assert [group["name"] for group in found["groups"]] == ["full", "swa"]
     assert found["groups"][0]["kind"] == "COMPRESSED"
     assert found["sizes"]["slots"] == {"full": 40, "swa": 20}
 
 
-def test_pools_count_their_pages(api: Served) -> None:
-    for pool in api.get("/v1/pools")["items"]:
+def test_pools_count_their_pages(quiet: Served) -> None:
+    for pool in quiet.get("/v1/pools")["items"]:
         assert sum(pool["pages"].values()) == pool["num_pages"]
-        counted = api.cache.stats().pools[0 if pool["group"] == "full" else 1].pages
+        counted = quiet.cache.stats().pools[0 if pool["group"] == "full" else 1].pages
         assert pool["pages"]["FREE"] == counted["free"]
         assert pool["pages"]["SEALED"] == counted["sealed_idle"] + counted["sealed_pinned"]
 
 
-def test_a_page_shows_its_morphology(api: Served) -> None:
-    [sequence] = api.get("/v1/sequences")["items"]
-    rows = api.every("/v1/blocks", sequence=sequence["id"])
+def test_a_page_shows_its_morphology(quiet: Served) -> None:
+    [sequence] = quiet.get("/v1/sequences")["items"]
+    rows = quiet.every("/v1/blocks", sequence=sequence["id"])
     assert {row["group"] for row in rows} == {"full", "swa"}
     [open_page] = [row for row in rows if row["group"] == "full" and row["state"] == "OPEN"]
-    found = api.get(f"/v1/blocks/full/{open_page['page']}")
+    found = quiet.get(f"/v1/blocks/full/{open_page['page']}")
     assert found["entries"] == 50 % 16
     assert found["entries_when_full"] == 16
     assert found["awaiting"] == "compression"
@@ -43,9 +43,9 @@ def test_a_page_shows_its_morphology(api: Served) -> None:
     assert found["holders"] == [{"kind": "sequence", "id": sequence["id"]}]
     assert found["unit"]["state"] == "building"
     sealed = next(row for row in rows if row["group"] == "full" and row["state"] == "SEALED")
-    found = api.get(f"/v1/blocks/full/{sealed['page']}")
+    found = quiet.get(f"/v1/blocks/full/{sealed['page']}")
     assert found["awaiting"] is None
-    assert found["stamp"]["abi"] == found["reader"]["abi"] == registered_abi(api)
+    assert found["stamp"]["abi"] == found["reader"]["abi"] == registered_abi(quiet)
     assert found["key"] == sealed["key"]
     assert found["checksum"] == sealed["checksum"]
     assert 0 <= found["age_s"] < 600
@@ -56,55 +56,55 @@ def registered_abi(api: Served) -> int:
     return abi
 
 
-def test_a_ring_shows_its_head(api: Served) -> None:
-    row = api.every("/v1/blocks", group="swa", state="OPEN")[0]
-    found = api.get(f"/v1/blocks/swa/{row['page']}")
+def test_a_ring_shows_its_head(quiet: Served) -> None:
+    row = quiet.every("/v1/blocks", group="swa", state="OPEN")[0]
+    found = quiet.get(f"/v1/blocks/swa/{row['page']}")
     assert found["ring_rows"] == 15 + 4
     assert found["window_tokens"] == 16
     assert found["ring_head"] is not None
     assert found["unit"]["kind"] == "image"
 
 
-def test_a_segment_has_all_groups_side_by_side(api: Served) -> None:
-    key = key_of(api.cache, request("text", 100), 2)
-    found = api.get(f"/v1/segments/{key}")
+def test_a_segment_has_all_groups_side_by_side(quiet: Served) -> None:
+    key = key_of(quiet.cache, request("text", 100), 2)
+    found = quiet.get(f"/v1/segments/{key}")
     assert found["block"]["pages"][0]["group"] == "full"
-    assert found["block"]["parent_key"] == key_of(api.cache, request("text", 100), 1)
-    assert found["children"] == [key_of(api.cache, request("text", 100), 3)]
+    assert found["block"]["parent_key"] == key_of(quiet.cache, request("text", 100), 1)
+    assert found["children"] == [key_of(quiet.cache, request("text", 100), 3)]
     assert found["block_tiers"] == ["device"]
     assert found["checkpoint_tiers"] == (["device"] if found["checkpoint"] else [])
-    end = api.get(f"/v1/segments/{key_of(api.cache, request('text', 100), 6)}")
+    end = quiet.get(f"/v1/segments/{key_of(quiet.cache, request('text', 100), 6)}")
     assert [page["group"] for page in end["checkpoint"]["pages"]] == ["swa"]
-    answer = api.client.get("/v1/segments/" + "0" * 32)
+    answer = quiet.client.get("/v1/segments/" + "0" * 32)
     assert answer.status_code == 404
 
 
-def test_sequences_and_leases_are_listed(api: Served) -> None:
-    [sequence] = api.get("/v1/sequences")["items"]
+def test_sequences_and_leases_are_listed(quiet: Served) -> None:
+    [sequence] = quiet.get("/v1/sequences")["items"]
     assert sequence["prompt_tokens"] == 50
     assert sequence["state"] == "running"
     assert sequence["num_blocks"] == 4
-    [lease] = api.get("/v1/leases")["items"]
+    [lease] = quiet.get("/v1/leases")["items"]
     assert lease["held_for"] == "engine"
     assert lease["num_blocks"] == 3
 
 
-def test_blocks_can_be_asked_for_in_many_ways(api: Served) -> None:
-    everything = api.every("/v1/blocks")
+def test_blocks_can_be_asked_for_in_many_ways(quiet: Served) -> None:
+    everything = quiet.every("/v1/blocks")
     assert {row["state"] for row in everything} >= {"SEALED", "OPEN"}
     assert not [row for row in everything if row["state"] == "FREE"]
-    assert len(api.every("/v1/blocks", state="FREE")) + len(everything) == 39 + 19
-    only = api.every("/v1/blocks", kind="SWA")
+    assert len(quiet.every("/v1/blocks", state="FREE")) + len(everything) == 39 + 19
+    only = quiet.every("/v1/blocks", kind="SWA")
     assert {row["group"] for row in only} == {"swa"}
-    assert api.every("/v1/blocks", kind="SWA", group="full") == []
-    assert _but_age(api.every("/v1/blocks", tier="device")) == _but_age(everything)
-    key = key_of(api.cache, request("text", 100), 2)
-    assert {row["key"] for row in api.every("/v1/blocks", key=key)} == {key}
-    assert api.every("/v1/blocks", key="0" * 32) == []
-    assert api.every("/v1/blocks", sequence=12345) == []
-    assert api.client.get("/v1/blocks", params={"tier": "nowhere"}).status_code == 404
-    assert api.client.get("/v1/blocks", params={"group": "none"}).status_code == 404
-    assert api.client.get("/v1/blocks", params={"state": "LOST"}).status_code == 422
+    assert quiet.every("/v1/blocks", kind="SWA", group="full") == []
+    assert _but_age(quiet.every("/v1/blocks", tier="device")) == _but_age(everything)
+    key = key_of(quiet.cache, request("text", 100), 2)
+    assert {row["key"] for row in quiet.every("/v1/blocks", key=key)} == {key}
+    assert quiet.every("/v1/blocks", key="0" * 32) == []
+    assert quiet.every("/v1/blocks", sequence=12345) == []
+    assert quiet.client.get("/v1/blocks", params={"tier": "nowhere"}).status_code == 404
+    assert quiet.client.get("/v1/blocks", params={"group": "none"}).status_code == 404
+    assert quiet.client.get("/v1/blocks", params={"state": "LOST"}).status_code == 422
 
 
 def _but_age(rows: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -123,9 +123,9 @@ def test_blocks_can_be_asked_for_by_age(api: Served) -> None:
     assert all(row["age_s"] < 1 for row in young)
 
 
-def test_a_page_has_a_history(api: Served) -> None:
-    row = next(row for row in api.every("/v1/blocks", group="full") if row["key"])
-    found = api.every(f"/v1/blocks/full/{row['page']}/history", limit=2)
+def test_a_page_has_a_history(quiet: Served) -> None:
+    row = next(row for row in quiet.every("/v1/blocks", group="full") if row["key"])
+    found = quiet.every(f"/v1/blocks/full/{row['page']}/history", limit=2)
     assert [event["type"] for event in found][-1] == "PAGE_RESERVED"
     assert "PAGE_SEALED" in {event["type"] for event in found}
     seqnos = [event["seqno"] for event in found]
@@ -134,16 +134,16 @@ def test_a_page_has_a_history(api: Served) -> None:
     assert all(event["page"] == row["page"] for event in found)
 
 
-def test_events_come_in_order_and_once(api: Served) -> None:
-    last = api.get("/v1/events", limit=1)["durable_seqno"]
-    found = api.every("/v1/events", limit=7)
+def test_events_come_in_order_and_once(quiet: Served) -> None:
+    last = quiet.get("/v1/events", limit=1)["durable_seqno"]
+    found = quiet.every("/v1/events", limit=7)
     assert [event["seqno"] for event in found] == list(range(1, last + 1))
-    some = api.every("/v1/events", type="SEQUENCE_BEGUN", limit=1)
+    some = quiet.every("/v1/events", type="SEQUENCE_BEGUN", limit=1)
     assert len(some) == 4
     assert {event["type"] for event in some} == {"SEQUENCE_BEGUN"}
-    after = api.get("/v1/events", after=last - 2)["items"]
+    after = quiet.get("/v1/events", after=last - 2)["items"]
     assert [event["seqno"] for event in after] == [last - 1, last]
-    assert api.client.get("/v1/events", params={"type": "NOTHING"}).status_code == 404
+    assert quiet.client.get("/v1/events", params={"type": "NOTHING"}).status_code == 404
 
 
 def test_the_end_of_events_can_be_asked_again(api: Served) -> None:
@@ -199,72 +199,72 @@ def test_drift_tells_of_tables_bytes_and_numbers(api: Served) -> None:
     assert drift["found"][0]["last_seqno"] >= drift["found"][0]["first_seqno"] > 0
 
 
-def test_admission_and_recovery_are_told(api: Served) -> None:
-    assert api.get("/v1/admission")["num_requests"] == 4
-    found = api.get("/v1/recovery")
+def test_admission_and_recovery_are_told(quiet: Served) -> None:
+    assert quiet.get("/v1/admission")["num_requests"] == 4
+    found = quiet.get("/v1/recovery")
     assert found["position"]["lag_events"] == 0
     assert found["status"]["incarnation"] == 1
     assert found["status"]["is_writer_alive"]
     assert [event["type"] for event in found["events"]][-1] == "MANAGER_OPENED"
 
 
-def test_the_log_lists_its_files(api: Served) -> None:
-    api.app.state.keeper.look()
-    found = api.get("/v1/log")
+def test_the_log_lists_its_files(quiet: Served) -> None:
+    quiet.app.state.keeper.look()
+    found = quiet.get("/v1/log")
     assert found["segments"][0]["first_seqno"] == 1
     assert found["segments"][-1]["is_here"]
-    assert found["log_id"] == api.get("/v1/layout")["log_id"]
+    assert found["log_id"] == quiet.get("/v1/layout")["log_id"]
 
 
-def test_queries_can_be_asked(api: Served) -> None:
-    names = {query["name"] for query in api.get("/v1/queries")["items"]}
+def test_queries_can_be_asked(quiet: Served) -> None:
+    names = {query["name"] for query in quiet.get("/v1/queries")["items"]}
     assert "failures" in names
     for name in sorted(names):
-        query = next(one for one in api.get("/v1/queries")["items"] if one["name"] == name)
-        answer = api.client.get(f"/v1/queries/{name}")
+        query = next(one for one in quiet.get("/v1/queries")["items"] if one["name"] == name)
+        answer = quiet.client.get(f"/v1/queries/{name}")
         assert answer.status_code in (200, 422), answer.text
         if answer.status_code == 200:
             assert answer.json()["columns"] == query["columns"]
-    assert api.client.get("/v1/queries/nothing").status_code == 404
-    assert api.client.get("/v1/queries/activity", params={"nothing": 1}).status_code == 422
+    assert quiet.client.get("/v1/queries/nothing").status_code == 404
+    assert quiet.client.get("/v1/queries/activity", params={"nothing": 1}).status_code == 422
 
 
 def test_why_a_prompt_hits_is_explained_and_its_tokens_are_nowhere(
-    api: Served, caplog: pytest.LogCaptureFixture
+    quiet: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     wanted = request("text", 100)
     tokens = wanted.tokens.tolist()
-    found = api.client.post("/v1/explain", json={"tokens": tokens, "model": "m"}).json()
-    assert found["resume_at"] == api.cache.match(wanted).resume_at
+    found = quiet.client.post("/v1/explain", json={"tokens": tokens, "model": "m"}).json()
+    assert found["resume_at"] == quiet.cache.match(wanted).resume_at
     assert found["prompt_tokens"] == 100
-    same = api.client.post("/v1/explain", json={"tokens": tokens}).json()
+    same = quiet.client.post("/v1/explain", json={"tokens": tokens}).json()
     assert same["resume_at"] == found["resume_at"]
-    cold = api.client.post("/v1/explain", json={"tokens": tokens, "model": "x"}).json()
+    cold = quiet.client.post("/v1/explain", json={"tokens": tokens, "model": "x"}).json()
     assert cold["resume_at"] == 0
     secret = 987654
-    bad = api.client.post("/v1/explain", json={"tokens": [secret, "x", -secret], "model": "m"})
+    bad = quiet.client.post("/v1/explain", json={"tokens": [secret, "x", -secret], "model": "m"})
     assert bad.status_code == 422
     assert str(secret) not in bad.text
     assert str(secret) not in caplog.text
 
 
-def test_metrics_are_those_of_the_exporter(api: Served) -> None:
-    text = api.client.get("/metrics").text
+def test_metrics_are_those_of_the_exporter(quiet: Served) -> None:
+    text = quiet.client.get("/metrics").text
     assert "kvcache_pool_pages{" in text
-    for pool in api.get("/v1/pools")["items"]:
+    for pool in quiet.get("/v1/pools")["items"]:
         assert f'pool="{pool["group"]}"' in text
 
 
-def test_it_is_well_and_ready(api: Served) -> None:
-    assert api.get("/healthz") == {"status": "ok"}
-    assert api.get("/readyz")["is_ready"]
+def test_it_is_well_and_ready(quiet: Served) -> None:
+    assert quiet.get("/healthz") == {"status": "ok"}
+    assert quiet.get("/readyz")["is_ready"]
 
 
-def test_every_alert_s_runbook_is_served(api: Served) -> None:
+def test_every_alert_s_runbook_is_served(quiet: Served) -> None:
     from kvstrata.dashboard.alerts import ALERTS, runbook
 
     for name in ALERTS:
-        answer = api.client.get(f"/runbooks/{name}")
+        answer = quiet.client.get(f"/runbooks/{name}")
         assert answer.status_code == 200
         assert answer.text == runbook(name)
-    assert api.client.get("/runbooks/Nothing").status_code == 404
+    assert quiet.client.get("/runbooks/Nothing").status_code == 404

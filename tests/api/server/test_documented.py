@@ -30,9 +30,9 @@ def rows(title: str) -> list[list[str]]:
     return [[re.sub(r"^`([^`]*)`$", r"\1", cell) for cell in row] for row in cells]
 
 
-def test_every_route_is_documented_with_its_role(api: Served) -> None:
+def test_every_route_is_documented_with_its_role(quiet: Served) -> None:
     documented = {(method, path): role for method, path, role, _ in rows("Routes")}
-    for path, operations in api.app.openapi()["paths"].items():
+    for path, operations in quiet.app.openapi()["paths"].items():
         for method in (name.upper() for name in operations):
             expected = Role.OPERATOR if (method, path) in OPERATORS_ONLY else Role.VIEWER
             role = "anybody" if path in OPEN_PATHS else str(expected)
@@ -40,9 +40,9 @@ def test_every_route_is_documented_with_its_role(api: Served) -> None:
     assert documented == {}
 
 
-def test_every_filter_is_documented(api: Served) -> None:
+def test_every_filter_is_documented(quiet: Served) -> None:
     said = {path: text for method, path, _, text in rows("Routes") if method == "GET"}
-    for path, operations in api.app.openapi()["paths"].items():
+    for path, operations in quiet.app.openapi()["paths"].items():
         for one in operations.get("get", {}).get("parameters", ()):
             if one["in"] == "query" and one["name"] not in ("limit", "cursor"):
                 assert f"`{one['name']}`" in said[path], (path, one["name"])
@@ -59,8 +59,8 @@ def test_every_setting_is_documented_with_its_default() -> None:
     assert documented == {}
 
 
-def test_every_command_is_documented_with_its_arguments(api: Served) -> None:
-    schemas = api.app.openapi()["components"]["schemas"]
+def test_every_command_is_documented_with_its_arguments(quiet: Served) -> None:
+    schemas = quiet.app.openapi()["components"]["schemas"]
     documented = {kind: arguments for kind, arguments, _ in rows("Commands")}
     for kind in CommandKind:
         name = kind.name.lower()

@@ -43,8 +43,8 @@ def test_every_event_is_given_once_while_the_log_grows(api: Served) -> None:
     assert seen == list(range(1, answer["durable_seqno"] + 1))
 
 
-def test_a_cursor_of_another_question_is_refused(api: Served) -> None:
-    cursor = api.get("/v1/blocks", limit=1)["next"]
+def test_a_cursor_of_another_question_is_refused(quiet: Served) -> None:
+    cursor = quiet.get("/v1/blocks", limit=1)["next"]
     for path, parameters in (
         ("/v1/blocks", {"group": "swa"}),
         ("/v1/blocks", {"state": "SEALED"}),
@@ -57,7 +57,7 @@ def test_a_cursor_of_another_question_is_refused(api: Served) -> None:
         ("/v1/tiers/objects", {}),
         ("/v1/blocks/full/1/history", {}),
     ):
-        answer = api.client.get(path, params={**parameters, "cursor": cursor})
+        answer = quiet.client.get(path, params={**parameters, "cursor": cursor})
         assert answer.status_code == 409, path
         assert "begin without a cursor" in answer.json()["detail"]
 
@@ -66,8 +66,8 @@ def test_a_cursor_of_another_question_is_refused(api: Served) -> None:
     ("cursor", "status"),
     [("x", 422), ("", 422), ("A" * 22, 409), ("é" * 22, 422), ("A" * 5000, 422), ("../../x", 422)],
 )
-def test_a_cursor_that_is_none_is_refused(api: Served, cursor: str, status: int) -> None:
-    answer = api.client.get("/v1/blocks", params={"cursor": cursor})
+def test_a_cursor_that_is_none_is_refused(quiet: Served, cursor: str, status: int) -> None:
+    answer = quiet.client.get("/v1/blocks", params={"cursor": cursor})
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
 
@@ -84,7 +84,7 @@ def test_a_cursor_comes_back_as_it_was(place: int) -> None:
             decode_cursor(changed, "question")
 
 
-def test_limits_are_kept(api: Served) -> None:
-    assert api.client.get("/v1/blocks", params={"limit": 0}).status_code == 422
-    assert api.client.get("/v1/blocks", params={"limit": 1001}).status_code == 422
-    assert len(api.get("/v1/blocks", limit=2)["items"]) == 2
+def test_limits_are_kept(quiet: Served) -> None:
+    assert quiet.client.get("/v1/blocks", params={"limit": 0}).status_code == 422
+    assert quiet.client.get("/v1/blocks", params={"limit": 1001}).status_code == 422
+    assert len(quiet.get("/v1/blocks", limit=2)["items"]) == 2

@@ -25,8 +25,8 @@ def check_problem(answer: Any, status: int) -> str:
     return str(found["detail"])
 
 
-def test_every_error_has_one_shape(api: Served) -> None:
-    client = api.client
+def test_every_error_has_one_shape(quiet: Served) -> None:
+    client = quiet.client
     check_problem(client.get("/nothing"), 404)
     check_problem(client.get("/v1/pools/"), 404)
     check_problem(client.get("/v1/blocks/full/40"), 404)
@@ -142,8 +142,8 @@ def test_queries_do_not_pile_up(api: Served) -> None:
         "/static/../page.py",
     ],
 )
-def test_no_path_leads_out(api: Served, path: str) -> None:
-    answer = api.client.get(path)
+def test_no_path_leads_out(quiet: Served, path: str) -> None:
+    answer = quiet.client.get(path)
     assert answer.status_code in (404, 422), answer.text
     assert "root:" not in answer.text
     assert answer.headers["content-type"] == "application/problem+json"

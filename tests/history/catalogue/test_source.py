@@ -17,9 +17,10 @@ from kvstrata.eventstore.history.catalogue import Catalogue, CatalogueCommands, 
 from kvstrata.eventstore.log.directory import LogPaths
 from kvstrata.eventstore.log.identity import Format
 from tests.eventstore.support import shared_corner
-from tests.face.support import Place, request, serve
+from tests.face.support import Place, serve
+from tests.face.support import request as request_for
 
-from .contract import file_url
+from .contract import database_of_its_own, file_url
 
 ANN = Who("ann", "operator")
 
@@ -31,9 +32,13 @@ def place() -> Iterator[Place]:
         yield Place(corner / "log", corner / "shared")
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return file_url(tmp_path)
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield file_url(tmp_path)
+    else:
+        with database_of_its_own(request.getfixturevalue("postgresql")) as found:
+            yield found
 
 
 @pytest.fixture
@@ -85,7 +90,7 @@ def test_a_command_is_carried_out_and_answered(
 ) -> None:
     with place.open("private") as cache:
         cache.follow_commands(CatalogueCommands(url, place.directory), 0.01)
-        serve(cache, request("text"))
+        serve(cache, request_for("text"))
         number = ask(catalogue, place, "scrub")
         done = answered(catalogue, place, cache, number)
     assert (done.state, done.changed) == ("done", 0)
@@ -167,7 +172,7 @@ def test_an_engine_starts_and_goes_on_while_the_database_is_away(
         deadline_s = time.monotonic() + 30
         while cache.commands_status().is_reachable:  # type: ignore[union-attr]
             assert time.monotonic() < deadline_s
-            serve(cache, request("text"))
+            serve(cache, request_for("text"))
         status = cache.commands_status()
     assert status is not None
     assert "start the server, or correct the URL" in status.error
