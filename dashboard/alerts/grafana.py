@@ -8,7 +8,6 @@ import re
 from typing import Any, Final
 
 from .alert import Alert
-from .durations import REAL_TIME, TimeScale
 from .prometheus import as_yaml
 from .runbooks import DEFAULT_RUNBOOKS_URL, runbook_url
 from .table import GROUPS
@@ -29,14 +28,12 @@ def uid_of(name: str) -> str:
 def managed_alerts(
     datasource_uid: str,
     runbooks_url: str = DEFAULT_RUNBOOKS_URL,
-    scale: TimeScale = REAL_TIME,
 ) -> str:
     """The provisioning file of all alerts.
 
     Args:
         datasource_uid: of the Prometheus that has the recording rules.
         runbooks_url: where runbooks are served.
-        scale: of durations.
     """
     groups = [
         {
@@ -44,25 +41,25 @@ def managed_alerts(
             "name": f"kvcache-{name}",
             "folder": FOLDER,
             "interval": "1m",
-            "rules": [_rule(alert, datasource_uid, runbooks_url, scale) for alert in alerts],
+            "rules": [_rule(alert, datasource_uid, runbooks_url) for alert in alerts],
         }
         for name, alerts in GROUPS.items()
     ]
     return as_yaml({"apiVersion": 1, "groups": groups})
 
 
-def _rule(alert: Alert, datasource_uid: str, runbooks_url: str, scale: TimeScale) -> dict[str, Any]:
+def _rule(alert: Alert, datasource_uid: str, runbooks_url: str) -> dict[str, Any]:
     return {
         "uid": uid_of(alert.name),
         "title": alert.name,
         "condition": "B",
         "data": [
-            _query(scale.expression(alert.expression), datasource_uid),
+            _query(alert.expression, datasource_uid),
             _is_there(),
         ],
         "noDataState": "OK",
         "execErrState": "Error",
-        "for": scale.duration(alert.hold),
+        "for": alert.hold,
         "labels": {"severity": alert.severity},
         "annotations": {
             "summary": _in_grafana(alert.summary),

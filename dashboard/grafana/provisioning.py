@@ -8,8 +8,6 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from ..alerts import (
     DEFAULT_RUNBOOKS_URL,
-    REAL_TIME,
-    TimeScale,
     alerting_rules,
     managed_alerts,
     recording_rules,
@@ -55,23 +53,19 @@ def as_json(board: Dashboard) -> dict[str, Any]:
 def build_files(
     runbooks_url: str = DEFAULT_RUNBOOKS_URL,
     prometheus_url: str = DEFAULT_PROMETHEUS_URL,
-    scale: TimeScale = REAL_TIME,
 ) -> dict[str, str]:
     """All files, by their path below the output folder; the same every time.
 
     Args:
         runbooks_url: where runbooks are served.
         prometheus_url: where Grafana asks Prometheus.
-        scale: of the durations in rules.
     """
     files = {
-        "prometheus/recording.yml": recording_rules(scale),
-        "prometheus/alerting.yml": alerting_rules(scale, runbooks_url),
+        "prometheus/recording.yml": recording_rules(),
+        "prometheus/alerting.yml": alerting_rules(runbooks_url=runbooks_url),
         "grafana/provisioning/datasources/kvstrata.yaml": as_yaml(_datasources(prometheus_url)),
         "grafana/provisioning/dashboards/kvstrata.yaml": as_yaml(_providers()),
-        "grafana/provisioning/alerting/kvstrata.yaml": managed_alerts(
-            DATASOURCE_UID, runbooks_url, scale
-        ),
+        "grafana/provisioning/alerting/kvstrata.yaml": managed_alerts(DATASOURCE_UID, runbooks_url),
     }
     for name, board in dashboards().items():
         text = json.dumps(as_json(board), indent=2, sort_keys=True, ensure_ascii=False)

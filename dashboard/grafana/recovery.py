@@ -27,10 +27,11 @@ def recovery() -> Dashboard:
                     engine_over_time(),
                     *(panel.height(8) for panel in (crashes(), starts(), pages_kept())),
                     recovery_time(),
+                    replayed(),
                 ],
             ),
             Row("Log", [ring_depth(), durable_lag(), heartbeat(), stalls(), syncs(), events()]),
-            Row("Follower", [lag_events(), lag_seconds(), applied(), replayed()]),
+            Row("Follower", [lag_events(), lag_seconds(), applied()]),
             Row("What runs", [builds(), layouts()]),
         ],
     )
@@ -179,7 +180,7 @@ def lag_events() -> timeseries.Panel:
         ],
         no_value="no follower",
         alerts=("KVCacheFollowerLagging",),
-    ).span(6)
+    )
 
 
 def lag_seconds() -> timeseries.Panel:
@@ -191,7 +192,7 @@ def lag_seconds() -> timeseries.Panel:
         limit=((None, GOOD), (30, BAD)),
         no_value="no follower",
         alerts=("KVCacheFollowerLagging", "KVCacheFollowerFailed"),
-    ).span(6)
+    )
 
 
 def applied() -> timeseries.Panel:
@@ -206,7 +207,7 @@ def applied() -> timeseries.Panel:
         ],
         "ops",
         no_value="no follower",
-    ).span(6)
+    )
 
 
 def replayed() -> timeseries.Panel:
@@ -218,7 +219,7 @@ def replayed() -> timeseries.Panel:
             query(f"sum(kvcache_replay_seconds_total{_ON})", "seconds"),
         ],
         colours={"events": NEUTRAL},
-    ).span(6)
+    ).span(12)
 
 
 def builds() -> table.Panel:
@@ -227,7 +228,7 @@ def builds() -> table.Panel:
         "Which kvstrata serves these metrics, and which event schema it reads.",
         f"kvcache_build_info{_ON}",
         {"instance": "Instance", "version": "Version", "schema": "Event schema"},
-    )
+    ).height(5)
 
 
 def layouts() -> table.Panel:
@@ -241,4 +242,4 @@ def layouts() -> table.Panel:
             "block_tokens": "Tokens a block",
             "digest": "Digest",
         },
-    )
+    ).height(5)

@@ -163,7 +163,7 @@ def waiting() -> timeseries.Panel:
 def decisions() -> timeseries.Panel:
     return lines(
         "Answers of admission",
-        "Answers a minute. Requests that begin at once are not among them.",
+        "Answers a minute, to loads and to requests that did not begin at once.",
         [
             query(
                 "sum by (decision) "

@@ -122,7 +122,7 @@ REQUEST_METRICS: Final = (
         "counter",
         "1",
         ("decision", "reason"),
-        "Answers of admission, but for requests that began at once",
+        "Answers of admission to loads, and to requests that did not begin at once",
         "event log",
     ),
     Metric(
