@@ -76,7 +76,9 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     """A parameter is left out, not null: URLs and headers know no null."""
-    kinds = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    kinds: list[dict[str, Any]] = [
+        one for one in schema.get("anyOf", ()) if one.get("type") != "null"
+    ]
     if len(kinds) != 1:
         return schema
     return {name: value for name, value in schema.items() if name != "anyOf"} | kinds[0]

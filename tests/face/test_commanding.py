@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from kvstrata import CacheManager, ConfigError, Deferred
+from kvstrata.core.arena import new_arena
 from kvstrata.core.events import EventType, Reason, decode_payload
+from kvstrata.core.replay import apply_events
 from kvstrata.core.states import PageState
 from kvstrata.core.words import PAGE_STATE, POOL_FIRST
 from kvstrata.eventstore.commands import COMMAND_MEANINGS, CommandKind, CommandOutcome
@@ -31,6 +33,20 @@ def engine(place: Place, source: Source) -> Iterator[CacheManager]:
         cache.follow_commands(source, poll_s=0.01)
         yield cache
         check_sums(cache)
+        check_replay(cache, place)
+
+
+def check_replay(cache: CacheManager, place: Place) -> None:
+    """What was done for operators is in the log: a replay of it gives the same tables."""
+    assert cache.log is not None
+    if cache.log.poisoned:
+        return  # a test's own doing: the log has ended
+    cache.flush()
+    arena = new_arena(cache.layout, cache.config.arena_params(cache.layout))
+    for events in read_events(place.directory):
+        words = np.frombuffer(events.tobytes(), dtype=np.int64).reshape(-1, 8)
+        assert apply_events(arena, words) == len(words)
+    assert np.array_equal(arena, cache.arena)
 
 
 def state_of(cache: CacheManager, group: str, slot: int) -> PageState:

@@ -83,6 +83,26 @@ def test_a_body_that_is_too_large_is_413(place: Place, tmp_path: Path, size: int
         assert api.get("/healthz") == {"status": "ok"}
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 1_000_000,
+        b'{"tokens": ' + b"[" * 500_000,
+        b'{"tokens": [1e999], "model": "m"}',
+        b'{"tokens": [' + b"9" * 100_000 + b'], "model": "m"}',
+        b'{"tokens": [NaN], "model": "m"}',
+        b'{"tokens": [1], "model": "\\ud800"}',
+        b'{"tokens": [1], "model": "m", "tokens": [-1]}',
+        b"\xff\xfe",
+    ],
+)
+def test_bodies_that_are_meant_ill_are_4xx(quiet: Served, body: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = quiet.client.post("/v1/explain", content=body, headers=headers)
+    check_problem(answer, answer.status_code)
+    assert 400 <= answer.status_code < 500, answer.text
+
+
 def test_a_prompt_that_is_too_long_is_413(place: Place, tmp_path: Path) -> None:
     with served(place, tmp_path, {"max_explain_tokens": 10}) as api:
         answer = api.client.post("/v1/explain", json={"tokens": [1] * 11, "model": "m"})
