@@ -114,8 +114,7 @@ class _Worker:
         self._manager = engine.manager
         self._config = command.config
         self._counts = m.Counts()
-        self._traffic = Traffic()
-        self._traffic.talks = command.talks
+        self._traffic = Traffic(command.talks)
         self._seqno = int(self._manager.arena[META_LAST_SEQNO])
         model = {"model": "demo", "weights": f"seed-{self._config.seed}"}
         self._requests = Requests(engine, self._traffic, model, self._counts)

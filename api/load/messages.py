@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kvstrata import Kind, KvstrataError
 
-from ..demo.messages import Tokens
 from .config import LoadConfig
+from .talk import Talk
 
 if TYPE_CHECKING:
     from kvstrata import Recovery
-
-    from .traffic import Talk
 
 __all__ = ["Beat", "Counts", "Damage", "End", "Failed", "Flip", "Heard", "Open", "Opened", "Told"]
 
 
 @dataclass(frozen=True)
 class Open:
-    """Open a manager and begin to serve; ``talks`` is what was said so far."""
+    """Open a manager and begin to serve; ``talks`` is what was said so far, by number."""
 
     config: LoadConfig
-    talks: list[Talk]
+    talks: dict[int, Talk]
 
 
 @dataclass(frozen=True)
@@ -92,8 +90,7 @@ class Heard:
     """A turn of a conversation is over."""
 
     number: int
-    prompt: Tokens = field(repr=False)
-    answer: Tokens = field(repr=False)
+    talk: Talk
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Final
 
 from .config import LoadConfig
 from .messages import Open
-from .traffic import Talk
+from .talk import Talk
 
 __all__ = ["EngineProcess", "ServerProcess"]
 
@@ -65,12 +65,12 @@ class EngineProcess(_Process):
             command = [sys.executable, "-m", "kvstrata.api.load.engine", str(number)]
             super().__init__(command, (number,))
 
-    def open(self, config: LoadConfig, talks: list[Talk]) -> None:
+    def open(self, config: LoadConfig, talks: dict[int, Talk]) -> None:
         """Have it open its manager and serve.
 
         Args:
             config: of the load.
-            talks: what was said so far.
+            talks: what was said so far, by number.
         """
         self.send(Open(config, talks))
 

@@ -194,6 +194,5 @@ class Requests:
         return self._heard(one, [])
 
     def _heard(self, one: _One, answer: list[int]) -> Heard:
-        heard = Heard(one.number, one.request.tokens, np.array(answer, dtype=np.int32))
-        self._traffic.hear(heard.number, heard.prompt, heard.answer)
-        return heard
+        self._traffic.hear(one.number, one.request.tokens, np.array(answer, dtype=np.int32))
+        return Heard(one.number, self._traffic.talks[one.number])

@@ -16,7 +16,7 @@ from .config import LoadConfig
 from .faults import Fault, FaultPlan
 from .process import EngineProcess, ServerProcess
 from .screen import Screen
-from .traffic import Traffic
+from .talk import Talk
 
 __all__ = ["Load", "run_load"]
 
@@ -70,7 +70,7 @@ class Load:
     def __init__(self, config: LoadConfig, screen: Screen) -> None:
         self._config = config
         self._screen = screen
-        self._traffic = Traffic()
+        self._talks: dict[int, Talk] = {}
         self._before = m.Counts()
         self._beat: m.Beat | None = None
         self._server: ServerProcess | None = None
@@ -133,7 +133,7 @@ class Load:
         self._life_s = time.monotonic()
         self._is_killed = self._is_open = False
         engine = EngineProcess() if self._heir is None else self._heir
-        engine.open(self._config, self._traffic.talks)
+        engine.open(self._config, self._talks)
         # Who is going to be killed has an heir that need not import anything first.
         self._heir = None if self._config.fault_every_s is None else EngineProcess()
         return engine
@@ -146,7 +146,7 @@ class Load:
             case m.Beat():
                 self._beat = message
             case m.Heard():
-                self._traffic.hear(message.number, message.prompt, message.answer)
+                self._talks[message.number] = message.talk
             case m.Told(what=None):
                 self._faults.not_yet(time.monotonic())
             case m.Told():

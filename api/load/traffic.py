@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from random import Random
 from typing import Final
 
@@ -13,8 +13,9 @@ from kvstrata.engines.transformers.model import ASSISTANT_TOKEN, USER_TOKEN
 from ..demo.dialogue import system_prompt
 from ..demo.messages import Tokens
 from ..demo.texts import docstring, licence, pieces
+from .talk import Talk
 
-__all__ = ["MAX_TOKENS", "NEW_TOKENS", "Schedule", "Talk", "Traffic"]
+__all__ = ["MAX_TOKENS", "NEW_TOKENS", "Schedule", "Traffic"]
 
 NEW_TOKENS: Final = 10
 MAX_TOKENS: Final = 1280
@@ -26,30 +27,19 @@ _TOPICS: Final = (
 _MESSAGE_BYTES: Final = 110
 
 
-@dataclass
-class Talk:
-    """One conversation.
+class Traffic:
+    """All conversations; the same turns heard give the same prompts.
 
-    Attributes:
-        topic: what it is about.
-        serial: how often it began anew.
-        turn: turns answered since then.
-        tokens: what was said, the last answer included.
+    Args:
+        said: what was said before, by the conversation's number.
     """
 
-    topic: str
-    serial: int
-    turn: int
-    tokens: Tokens = field(repr=False)
-
-
-class Traffic:
-    """All conversations; the same turns heard give the same prompts."""
-
-    def __init__(self) -> None:
+    def __init__(self, said: Mapping[int, Talk] | None = None) -> None:
         self._system = system_prompt()
         self._messages: dict[str, list[str]] = {}
         self.talks = [Talk(topic, 0, 0, self._system) for topic in _TOPICS]
+        for number, talk in (said or {}).items():
+            self.talks[number] = talk
 
     def prompt(self, number: int) -> Tokens:
         """The next prompt of a conversation: all that was said, and a message."""
@@ -62,10 +52,11 @@ class Traffic:
     def hear(self, number: int, prompt: Tokens, answer: Tokens) -> None:
         """A prompt was answered, or given up with no answer.
 
-        Mutates: the conversation; it begins anew where it is long.
+        Mutates: the conversations; one that is long begins anew.
         """
         talk = self.talks[number]
-        talk.tokens, talk.turn = _join(prompt, answer), talk.turn + 1
+        said = _join(prompt, answer)
+        self.talks[number] = Talk(talk.topic, talk.serial, talk.turn + 1, said)
         next_tokens = len(self.prompt(number)) + NEW_TOKENS
         if next_tokens > MAX_TOKENS or len(answer) == 0:
             self.talks[number] = Talk(talk.topic, talk.serial + 1, 0, self._system)

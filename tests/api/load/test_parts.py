@@ -121,3 +121,11 @@ def test_where_the_api_and_the_tiers_are(tmp_path: Path) -> None:
         *("--host", "127.0.0.1", "--port", "9"),
         *("--token-file", "tokens", "--catalogue", "sqlite:///x"),
     ]
+
+
+def test_what_was_said_before_is_gone_on_with() -> None:
+    before = Traffic()
+    before.hear(3, before.prompt(3), ANSWER)
+    after = Traffic({3: before.talks[3]})
+    assert np.array_equal(after.prompt(3), before.prompt(3))
+    assert np.array_equal(after.prompt(2), before.prompt(2))
