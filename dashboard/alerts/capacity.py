@@ -45,6 +45,7 @@ STARVED: Final = Alert(
         (
             Step("Who waits, and for which limit.", "GET /v1/admission"),
             Step("What runs, and since when.", "GET /v1/sequences"),
+            Step("Whether an operator drains it: then this is meant.", "GET /v1/commands?limit=5"),
             Step("Answers of admission.", "kvstrata query DIR admission"),
         ),
         (

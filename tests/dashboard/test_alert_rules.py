@@ -93,6 +93,7 @@ def promtool_tests(name: str, case: Case) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 def test_each_alert_fires_and_is_quiet(promtool: str, rules: Path) -> None:
     tests = [test for name, case in CASES.items() for test in promtool_tests(name, case)]
     document = {

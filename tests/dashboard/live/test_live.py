@@ -11,6 +11,8 @@ from tools import dashboard_pages
 
 from .story import Story, expressions
 
+pytestmark = pytest.mark.slow
+
 INJECTED = {
     "KVCacheAdmissionStarved": "more requests than can begin, and sequences that stay",
     "KVCacheByteDrift": "a bit of a sealed page",
