@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from kvstrata.core.errors import ConfigError
+from kvstrata.dashboard.alerts import JOB
 from kvstrata.dashboard.metrics import LABELS, METRICS, PREFIX, SECTIONS, Metric, metric_of_series
+from tests.services import need
 from tools import dashboard_pages
 
 IDENTIFIES_ONE = {"block", "page", "request", "key", "tenant", "sequence", "lease", "slot"}
@@ -87,6 +92,18 @@ def test_a_series_leads_to_its_metric() -> None:
     assert metric_of_series("kvcache_load_duration_seconds_bucket") is metric
     with pytest.raises(KeyError):
         metric_of_series("kvcache_load_duration_seconds")
+
+
+def test_the_page_s_configuration_is_one_that_prometheus_takes(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool") or need("promtool", "prometheus")
+    text = (dashboard_pages.DOCS / "metrics.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert f"job_name: {JOB} " in block
+    file = tmp_path / "prometheus.yml"
+    file.write_text(block, encoding="utf-8")
+    command = [promtool, "check", "config", "--syntax-only", file]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_page_lists_every_metric_and_label() -> None:
