@@ -95,7 +95,7 @@ class Gate:
             )
         if self._access.is_open:
             _check_is_local(scope, headers)
-        path: str = scope["path"]
+        path = str(scope["path"]).removeprefix(scope.get("root_path", ""))  # it may be mounted
         if who is None and path not in OPEN_PATHS and not path.startswith(_OPEN):
             raise Problem(
                 401,

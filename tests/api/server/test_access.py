@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
 
 from kvstrata.api.server.access import Access, Role
 from kvstrata.api.server.gate import OPEN_PATHS
 from kvstrata.api.server.routes import blocks, cache, events, health, observe, work
 from kvstrata.core.errors import ConfigError
-from tests.api.server.support import OPERATOR, TOKENS, VIEWER, Served, served
+from tests.api.server.support import HERE, OPERATOR, TOKENS, VIEWER, Served, served
 from tests.face.support import Place
 
 OPERATORS_ONLY = {
@@ -118,6 +120,22 @@ def test_what_a_viewer_asked_for_in_vain_is_audited(guarded: Served) -> None:
     newest = guarded.client.get("/v1/audit", headers=bearer).json()["items"][0]
     assert (newest["who"], newest["role"], newest["outcome"]) == ("vera", "viewer", "forbidden")
     assert newest["action"] == "POST /v1/commands"
+
+
+def test_mounted_below_another_app_it_is_guarded_the_same(guarded: Served) -> None:
+    outer = FastAPI()
+    outer.mount("/cache", guarded.app)
+    with TestClient(outer, base_url=HERE) as client:
+        bearer = {"Authorization": f"Bearer {VIEWER}"}
+        assert client.get("/cache/healthz").status_code == 200
+        assert client.get("/cache/").headers["content-type"].startswith("text/html")
+        assert client.get("/cache/v1/pools").status_code == 401
+        assert client.get("/cache/v1/pools", headers=bearer).status_code == 200
+        wrong = client.get("/cache/v1/pools", params={"nothing": 1}, headers=bearer)
+        assert wrong.status_code == 422
+        refused = client.post("/cache/v1/commands", json={"kind": "scrub"}, headers=bearer)
+        assert refused.status_code == 403
+        assert refused.headers["content-type"] == "application/problem+json"
 
 
 # the token file

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import httpx
 import pytest
 
 from kvstrata.api.server.page import page, page_headers
@@ -49,6 +50,19 @@ def test_the_page_shows_every_pool(place: Place, tmp_path: Path, chromium: str) 
         sealed = pool.pages["sealed_idle"] + pool.pages["sealed_pinned"]
         assert int(counts["SEALED"]) == sealed
         assert int(counts["FREE"]) == pool.pages["free"]
+
+
+def test_a_page_that_is_named_in_the_url_is_shown_in_full(
+    place: Place, tmp_path: Path, chromium: str
+) -> None:
+    with live(place, tmp_path) as here:
+        shown = look(chromium, f"{here.url}/#full/2", tmp_path, "--dump-dom")
+        row = httpx.get(f"{here.url}/v1/blocks/full/2").json()
+    details = shown[shown.index('id="details"') :]
+    assert "full page 2" in details
+    assert f"<dd>{row['key']}</dd>" in details
+    assert f"<dd>{row['checksum']}</dd>" in details
+    assert "Its block" in details
 
 
 def test_its_grid_has_the_colours_of_the_states(
