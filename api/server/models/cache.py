@@ -142,7 +142,7 @@ class Unit(Model):
     references: int
     parent_key: Key | None
     canonical: int | None = Field(description="Of a duplicate, the block that is indexed.")
-    sealed_seqno: int | None
+    num_sealed_pages: int
     last_use_seqno: int | None
     resumes: int | None = Field(description="Sequences that began on it; null for blocks.")
     pages: list[UnitPage]

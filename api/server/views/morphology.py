@@ -137,7 +137,7 @@ def _unit(tables: Tables, layout: CacheLayout, is_block: bool, number: int) -> d
         "references": int(row[UNIT_REFS]),
         "parent_key": hex_key(*parent) if is_block else None,
         "canonical": int(row[UNIT_CANONICAL]) or None,
-        "sealed_seqno": int(row[UNIT_SEALED]) or None,
+        "num_sealed_pages": int(row[UNIT_SEALED]),
         "last_use_seqno": int(row[UNIT_LAST_USE]) or None,
         "resumes": None if is_block else int(row[UNIT_RESUMES]),
         "pages": _unit_pages(tables, layout, is_block, number),

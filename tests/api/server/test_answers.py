@@ -47,6 +47,7 @@ def test_a_page_shows_its_morphology(quiet: Served) -> None:
     assert found["awaiting"] is None
     assert found["stamp"]["abi"] == found["reader"]["abi"] == registered_abi(quiet)
     assert found["key"] == sealed["key"]
+    assert found["unit"]["num_sealed_pages"] == len(found["unit"]["pages"]) == 1
     assert found["checksum"] == sealed["checksum"]
     assert 0 <= found["age_s"] < 600
 
