@@ -140,7 +140,9 @@ class PageTargets:
         """int64[n, k]: where page k of unit n lies in memory."""
         pools = self._words[: self._slots.shape[1]]
         starts = np.array([pool.ctypes.data for pool in pools], dtype=np.int64)
-        return starts + self._slots * np.array([pool.strides[0] for pool in pools])
+        sizes = np.array([pool.strides[0] for pool in pools], dtype=np.int64)
+        found: Arena = starts + self._slots * sizes
+        return found
 
     def checksums(self, chosen: npt.NDArray[np.bool_]) -> Arena:
         """int64[m, k]: checksums of the chosen units' pages as they are now."""
