@@ -65,7 +65,8 @@ def check_evictions(directory: Path, shared: Path, events: Any) -> None:
     answer = run_query(directory, "evictions", {"bucket_s": 10_000_000}, shared_memory_root=shared)
     assert sum(row["pages"] for row in answer.records()) == len(ages)
     found = max((row["age_max"] for row in answer.records()), default=0.0)
-    assert found == pytest.approx(max(ages, default=0.0))
+    # Each segment has an anchor of its own, so wall time between two of them is as exact as those.
+    assert found == pytest.approx(max(ages, default=0.0), abs=1e-3)
 
 
 @given(name=st.sampled_from(sorted(CASES)), seed=st.integers(0, 2**32))
