@@ -41,7 +41,7 @@ class Counts:
         prompt_tokens: of the answered ones.
         resumed_tokens: of those, not computed.
         suspended: times that a request was suspended and resumed later.
-        deferred: times that a request had to wait.
+        deferred: times that a request was put off; one may be, again and again.
         evicted: pages.
         loads: from lower tiers, that ended.
         stored: objects written to lower tiers.
