@@ -57,13 +57,16 @@ def run(
 
     settings = ServerSettings(host=host, port=port, token_file=token_file, catalogue=catalogue)
 
-    def says(bound: int) -> None:
-        name = f"[{host}]" if ":" in host else host
-        url = f"http://{name}:{bound}/"
-        if as_json:
-            print_json_line({"url": url, "port": bound, "directory": str(directory)})
-        else:
-            typer.echo(f"kvstrata serves {directory} at {url}")
-
     with open_server(directory, settings, shared_memory_root) as server:
+
+        def says(bound: int) -> None:
+            name = f"[{host}]" if ":" in host else host
+            url, has_log = f"http://{name}:{bound}/", server.follower.is_open
+            if as_json:
+                said = {"url": url, "port": bound, "directory": str(directory), "has_log": has_log}
+                print_json_line(said)
+            else:
+                note = "" if has_log else "; there is no log yet, it is waited for"
+                typer.echo(f"kvstrata serves {directory} at {url}{note}")
+
         server.run(says)

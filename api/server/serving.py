@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,7 +84,9 @@ class AdminServer:
     def __init__(
         self, directory: Path, settings: ServerSettings, shared_memory_root: Path = DEFAULT_ROOT
     ) -> None:
-        memory = directory.absolute().with_name(f"{directory.name}.follower")
+        memory: Path | None = directory.absolute().with_name(f"{directory.name}.follower")
+        if memory is not None and not os.access(memory.parent, os.W_OK):
+            memory = None  # counts begin with the log's first event again
         self.follower = Follower(directory, shared_memory_root=shared_memory_root, memory=memory)
         self.app = create_app(self.follower, settings, shared_memory_root)
         self._settings = settings

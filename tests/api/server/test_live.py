@@ -217,6 +217,7 @@ def test_the_command_serves_until_it_is_told_to_end(place: Place, tmp_path: Path
             try:
                 assert process.stdout is not None
                 said = json.loads(process.stdout.readline())
+                assert said["has_log"]
                 bearer = {"Authorization": f"Bearer {OPERATOR}"}
                 assert httpx.get(said["url"] + "v1/pools").status_code == 401
                 deadline_s = time.monotonic() + 30
@@ -238,3 +239,44 @@ def test_the_command_refuses_another_address_without_tokens(tmp_path: Path) -> N
     found = CliRunner().invoke(app, ["serve", str(tmp_path), "--host", "0.0.0.0"])
     assert found.exit_code == 2
     assert "give --token-file" in found.stderr
+
+
+def test_a_log_that_comes_later_is_waited_for(place: Place, tmp_path: Path) -> None:
+    settings = ServerSettings(port=0, catalogue=f"sqlite:///{tmp_path / 'catalogue.sqlite'}")
+    with open_server(place.directory, settings, place.shared) as server:
+        ports: list[int] = []
+        thread = threading.Thread(target=server.run, args=(ports.append,), daemon=True)
+        thread.start()
+        deadline_s = time.monotonic() + 30
+        while not ports:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        url = f"http://127.0.0.1:{ports[0]}"
+        assert httpx.get(f"{url}/readyz").status_code == 503
+        assert httpx.get(f"{url}/v1/pools").status_code == 503
+        with place.open("private") as cache:
+            work(cache)
+            cache.flush()
+            while httpx.get(f"{url}/v1/sequences").status_code != 200:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.05)
+            while not httpx.get(f"{url}/v1/sequences").json()["items"]:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.05)
+            answer = httpx.get(f"{url}/v1/events", params={"limit": 1}).json()
+            assert answer["items"][0]["seqno"] == 1
+        server.stop()
+        thread.join(30)
+    assert (place.directory.parent / "log.follower").is_file()
+
+
+def test_where_nothing_may_be_written_counts_are_not_kept(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    place.open().close()
+    settings = ServerSettings(catalogue=f"sqlite:///{tmp_path / 'catalogue.sqlite'}")
+    with open_server(place.directory, settings, place.shared) as server:
+        while server.follower.step():
+            pass
+    assert not (place.directory.parent / "log.follower").exists()
