@@ -72,8 +72,9 @@ def _pool(view: View, group: int) -> Iterator[Sample]:
         yield Sample("kvcache_lost_pages_total", (*labels, REASON_NAMES[reason]), lost)
     bad = events[EventType.PAGE_QUARANTINED]
     for code in sorted({int(Reason.CHECKSUM_MISMATCH), *np.flatnonzero(bad).tolist()}):
-        name = REASON_NAMES.get(code, REASON_NAMES[Reason.NONE])
-        yield Sample("kvcache_quarantined_pages_total", (*labels, name), int(bad[code]))
+        if code in REASON_NAMES:
+            reason = (*labels, REASON_NAMES[code])
+            yield Sample("kvcache_quarantined_pages_total", reason, int(bad[code]))
 
 
 def _units(view: View) -> Iterator[Sample]:

@@ -22,8 +22,6 @@ _ANOMALIES: Final = (
     Reason.GHOST_COMPLETION,
     Reason.LATE_COMPLETION,
 )
-_DRIFTED: Final = (0, Reason.DRIFTED, "all")
-"""No check before a hit finds it; an engine that computes pages again does."""
 _LIMITED: Final = (Reason.GROUP_LIMITED, Reason.RANK_LIMITED, Reason.RANK_INTERSECTION_EMPTY)
 
 
@@ -66,15 +64,26 @@ def _tokens(view: View) -> Iterator[Sample | Distribution]:
 def _validation(view: View) -> Iterator[Sample]:
     """One value for each reason that can befall a pool, so that the first failure is a rise."""
     failures = view.counts[EventType.VALIDATION_FAILED]
-    rows = [(check.layer, check.reason, check.kinds) for check in CHECKS]
-    for layer, reason, kinds in (*rows, _DRIFTED):
+    for reason, (layer, kinds) in _reasons().items():
         for group, spec in enumerate(view.layout.groups):
             count = int(failures[group, reason])
-            if count or kinds == "all" or spec.kind.name in kinds.split(", "):
+            if count or "all" in kinds or spec.kind.name in kinds:
                 labels = (*view.pool_labels(group), LAYER_NAMES[layer], REASON_NAMES[reason])
                 yield Sample("kvcache_validation_failures_total", labels, count)
     moved = int(failures[:, Reason.TOPOLOGY_MOVED].sum())
     yield Sample("kvcache_topology_violations_total", (), moved)
+
+
+def _reasons() -> dict[Reason, tuple[int, set[str]]]:
+    """Layer and kinds of pools by reason; several checks may share one.
+
+    DRIFTED is none of a check before a hit: an engine that computes pages again finds it.
+    """
+    found: dict[Reason, tuple[int, set[str]]] = {Reason.DRIFTED: (0, {"all"})}
+    for check in CHECKS:
+        _, kinds = found.setdefault(check.reason, (check.layer, set()))
+        kinds.update(check.kinds.split(", "))
+    return found
 
 
 def _admission(view: View) -> Iterator[Sample | Distribution]:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["View", "take_view"]
 
 _MAX_TIERS = 8
+_DEVICE, _UNKNOWN = "device", "unknown"
+"""What the label says of the pools, and where an event names no tier; no tier may look so."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,9 @@ class View:
     def tier_name(self, tier: int) -> str:
         """Name of a tier by its number in events: 0 where they name none."""
         if tier == 0:
-            return "unknown"
-        known = tier <= len(self.tier_names)
-        return self.tier_names[tier - 1] if known else f"tier{tier}"
+            return _UNKNOWN
+        name = self.tier_names[tier - 1] if tier <= len(self.tier_names) else _UNKNOWN
+        return f"tier{tier}" if name in (_DEVICE, _UNKNOWN) else name
 
 
 def take_view(follower: Follower, index_lag: IndexLag) -> View:

@@ -24,13 +24,13 @@ class Scrape:
 
     @classmethod
     def read(cls, text: str) -> Scrape:
-        return cls(
-            {
-                (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-                for family in text_string_to_metric_families(text)
-                for sample in family.samples
-            }
-        )
+        found: dict[Series, float] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                series = sample.name, tuple(sorted(sample.labels.items()))
+                assert series not in found, f"{series} is there twice"
+                found[series] = sample.value
+        return cls(found)
 
     def __getitem__(self, wanted: str | tuple[str, dict[str, str]]) -> float:
         name, labels = (wanted, {}) if isinstance(wanted, str) else wanted

@@ -13,10 +13,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from kvstrata import CacheConfig, CacheManager, LogConfig, preset
 from kvstrata.core.events import EventType, Reason
 from kvstrata.dashboard.exporter import CONTENT_TYPE, Exporter, render
-from kvstrata.dashboard.metrics import LABELS, METRICS
+from kvstrata.dashboard.metrics import LABELS, METRICS, metric_of_series
 from kvstrata.eventstore.history.follower import Follower
 from kvstrata.eventstore.history.totals import NumericSample
 from tests.face.support import LAYOUT, Place, prefill, request, serve, tokens_of
+from tests.face.tiered import corner
 from tests.history.following import catch_up, follow, work
 from tests.services import need
 from tests.system.seven_groups import WANTED, filled, flip, slot_of
@@ -109,6 +110,7 @@ def test_every_metric_is_there_and_no_label_is_open(place: Place) -> None:
     }
     assert empty == {"kvcache_tier_objects"}, "there is no tier"
     for name, labels in seen.series:
+        assert {label for label, _ in labels} - {"le"} == set(metric_of_series(name).labels)
         for label, value in labels:
             if label != "le" and LABELS[label].values:
                 assert value in LABELS[label].values, (name, label, value)
@@ -122,6 +124,18 @@ def test_every_metric_is_there_and_no_label_is_open(place: Place) -> None:
     sampled = {"pool": "c4", "kind": "compressed", "model_layer": "1"}
     assert seen["kvcache_numeric_samples_total", {**sampled, "result": "equal"}] == 2
     assert seen["kvcache_numeric_cosine_similarity", sampled] == 0.9
+
+
+def test_a_tier_that_is_named_as_the_pools_has_another_label() -> None:
+    """Two series of one name and labels would have the whole scrape refused."""
+    with corner() as place:
+        tiers = place.tiers("device", "unknown", "disk")
+        with place.opened(tiers=tiers, pools=None) as cache:
+            log, shared = place.root / "log", place.root / "shared"
+            with Follower(log, shared_memory_root=shared) as follower:
+                seen = scraped(follower, cache)
+    assert set(seen.by("kvcache_tier_bytes", "tier")) == {"device", "tier1", "tier2", "disk"}
+    assert set(seen.by("kvcache_tier_objects", "tier")) == {"tier1", "tier2", "disk"}
 
 
 def test_an_index_for_another_mapping_lags(place: Place) -> None:
