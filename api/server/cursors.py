@@ -15,6 +15,8 @@ __all__ = ["PATTERN", "decode_cursor", "encode_cursor"]
 PATTERN: Final = "^[A-Za-z0-9_-]{22}$"
 """What every cursor looks like."""
 _FIELDS: Final = struct.Struct("<QII")
+_MOST_PLACE: Final = 2**63 - 1
+"""What a database and an event have room for."""
 
 
 def encode_cursor(place: int, question: str) -> str:
@@ -40,7 +42,8 @@ def decode_cursor(cursor: str, question: str) -> int:
         place, asked, check = _FIELDS.unpack(packed)
     except (binascii.Error, ValueError, struct.error):
         place, asked, check = 0, 0, 1
-    if check != zlib.crc32(_FIELDS.pack(place, asked, 0)) or asked != zlib.crc32(question.encode()):
+    is_ours = check == zlib.crc32(_FIELDS.pack(place, asked, 0)) and place <= _MOST_PLACE
+    if not is_ours or asked != zlib.crc32(question.encode()):
         raise Problem(
             409,
             "cursor: expected one that this server gave for the same question, found another; "

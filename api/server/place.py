@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from kvstrata.core.errors import StoreError
@@ -12,6 +14,9 @@ from kvstrata.eventstore.history.catalogue import Catalogue
 __all__ = ["CataloguePlace"]
 
 _RETRY_S: Final = 2.0
+_PATIENCE_S: Final = 0.5
+_AT_ONCE: Final = 16
+"""Requests that may use it at once: one that hangs must not hold up those that do without it."""
 
 
 class CataloguePlace:
@@ -24,6 +29,7 @@ class CataloguePlace:
     def __init__(self, url: str) -> None:
         self._url = url
         self._lock = threading.Lock()
+        self._places = threading.Semaphore(_AT_ONCE)
         self._catalogue: Catalogue | None = None
         self._error: StoreError | None = None
         self._failed_s = 0.0
@@ -35,7 +41,9 @@ class CataloguePlace:
             StoreError: it cannot be opened now; who asks again soon is told the same at once.
             ConfigError: no such URL.
         """
-        with self._lock:
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            raise StoreError("catalogue: expected it open, found it being opened; ask again")
+        try:
             if self._catalogue is not None:
                 return self._catalogue
             if self._error is not None and time.monotonic() - self._failed_s < _RETRY_S:
@@ -46,6 +54,21 @@ class CataloguePlace:
                 self._error, self._failed_s = error, time.monotonic()
                 raise
             return self._catalogue
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def used(self) -> Iterator[Catalogue]:
+        """The catalogue, for one request. Raises as :meth:`get`, and where too many wait for it."""
+        if not self._places.acquire(timeout=_PATIENCE_S):
+            raise StoreError(
+                f"catalogue: expected fewer than {_AT_ONCE} requests that wait for it, found more; "
+                "is its database stuck?"
+            )
+        try:
+            yield self.get()
+        finally:
+            self._places.release()
 
     def close(self) -> None:
         """Close it."""

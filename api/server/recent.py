@@ -40,17 +40,25 @@ class _Heard:
         self._epoch = position.epoch
         self.since = position.seqno + 1
         """Every event from this one on was heard, but for those given up for want of room."""
+        self._until = position.seqno
         follower.add_listener(self._went_by)
 
     def _went_by(self, events: Events) -> None:
         position = self._follower.position()
-        kept = self._wanted.of(events)[-self._most :].copy()
         offset_ns = position.event_time_ns - int(events["time_ns"][-1])
-        times = kept["time_ns"].astype(np.int64) + offset_ns
         with self._lock:
-            if position.epoch != self._epoch:
-                self._epoch, self._size, self.since = position.epoch, 0, int(events["seqno"][0])
+            if position.epoch == self._epoch:
+                # A follower that began anew tells events again that were heard.
+                events = events[np.searchsorted(events["seqno"], self._until + 1) :]
+                if not len(events):
+                    return
+            first = int(events["seqno"][0])
+            if position.epoch != self._epoch or first != self._until + 1:  # or some were pruned
+                self._epoch, self._size, self.since = position.epoch, 0, first
                 self._parts.clear()
+            self._until = int(events["seqno"][-1])
+            kept = self._wanted.of(events)[-self._most :].copy()
+            times = kept["time_ns"].astype(np.int64) + offset_ns
             if len(kept) == self._most:  # there may have been more
                 self._parts.clear()
                 self._size, self.since = 0, int(kept["seqno"][0])
@@ -62,15 +70,16 @@ class _Heard:
                 self._size -= len(gone)
                 self.since = int(self._parts[0][0]["seqno"][0])
 
-    def heard(self) -> tuple[int, Events, npt.NDArray[np.int64]]:
-        """From which event on, the events, and when they happened."""
+    def heard(self) -> tuple[int, int, Events, npt.NDArray[np.int64]]:
+        """From which event on, up to which, the events, and when they happened."""
         with self._lock:
             parts = list(self._parts)
-            since = self.since
+            since, until = self.since, self._until
         if not parts:
-            return since, _NONE, np.zeros(0, dtype=np.int64)
+            return since, until, _NONE, np.zeros(0, dtype=np.int64)
         return (
             since,
+            until,
             np.concatenate([events for events, _ in parts]),
             np.concatenate([times for _, times in parts]),
         )
@@ -92,9 +101,10 @@ class RecentEvents:
         self, after: int, last: int, wanted: Wanted, limit: int, scan_events: int
     ) -> Found:
         """The next events after one; see :func:`.logreader.read_forwards`."""
-        since, events, times = self._heard.heard()
+        since, until, events, times = self._heard.heard()
         if after + 1 < since or not len(events):
             return read_forwards(self._directory, after, last, wanted, limit, scan_events)
+        last = min(last, until)  # the follower tells of events a little after it applied them
         seqnos = events["seqno"]
         first = int(np.searchsorted(seqnos, after + 1))
         end = int(np.searchsorted(seqnos, last + 1))
@@ -129,7 +139,7 @@ class RareEvents:
             limit: at most so many.
             scan_events: look at about so many of the log's past at most, once.
         """
-        since, events, times = self._heard.heard()
+        since, _, events, times = self._heard.heard()
         events, times = events[::-1], times[::-1]
         if len(events) >= limit:
             next_seqno = int(events["seqno"][limit - 1])

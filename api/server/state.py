@@ -161,8 +161,9 @@ def _note_attempt(server: ServerState, who: Who, action: str) -> None:
         audit.add(server.epoch, time.time(), who, action[:64], "", "forbidden")
 
 
-def _history(request: Request) -> Catalogue:
-    return _server(request).catalogue.get()
+def _history(request: Request) -> Iterator[Catalogue]:
+    with _server(request).catalogue.used() as found:
+        yield found
 
 
 Server = Annotated[ServerState, Depends(_server)]

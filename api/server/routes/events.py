@@ -148,11 +148,13 @@ async def _tail(
         if position.epoch != epoch:
             return  # another log: the client's place means nothing in it
         if position.seqno > at:
+            before = at
             text, at = await asyncio.to_thread(_piece, server, wanted, at, position.seqno)
             if text:
                 said_s = time.monotonic()
                 yield text
-            continue
+            if at > before:
+                continue
         if time.monotonic() - said_s > _KEEP_ALIVE_S:
             said_s = time.monotonic()
             yield f": at {at}\n\n"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,26 @@ def test_a_catalogue_that_is_away_is_503_and_the_rest_goes_on(place: Place, tmp_
         assert api.get("/v1/log")["segments"]
         api.app.state.keeper.look()
         assert "correct the URL" in api.app.state.keeper.error
+
+
+def test_a_catalogue_that_hangs_holds_up_nobody_else(
+    api: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, goes_on = api.app.state.server.catalogue, threading.Event()
+    rows = place.get().commands.rows
+
+    def hang(*arguments: Any) -> Any:
+        assert goes_on.wait(30)
+        return rows(*arguments)
+
+    monkeypatch.setattr(place.get().commands, "rows", hang)
+    with ThreadPoolExecutor(60) as pool:
+        stuck = [pool.submit(api.client.get, "/v1/commands") for _ in range(50)]
+        refused = list(islice(as_completed(stuck, timeout=20), 34))
+        assert [one.result().status_code for one in refused] == [503] * 34
+        assert api.get("/v1/pools")["items"]
+        goes_on.set()
+        assert sum(one.result().status_code == 200 for one in stuck) == 16
 
 
 @pytest.mark.parametrize("size", [1 << 16, 1 << 24])
