@@ -73,8 +73,8 @@ def _pool(view: View, group: int) -> Iterator[Sample]:
     bad = events[EventType.PAGE_QUARANTINED]
     for code in sorted({int(Reason.CHECKSUM_MISMATCH), *np.flatnonzero(bad).tolist()}):
         if code in REASON_NAMES:
-            reason = (*labels, REASON_NAMES[code])
-            yield Sample("kvcache_quarantined_pages_total", reason, int(bad[code]))
+            why = (*labels, REASON_NAMES[code])
+            yield Sample("kvcache_quarantined_pages_total", why, int(bad[code]))
 
 
 def _units(view: View) -> Iterator[Sample]:
