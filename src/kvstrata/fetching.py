@@ -104,8 +104,7 @@ class Fetcher:
             self._submit(load, num_blocks, False, [int(load.words[LOAD_IMAGE])])
         most = max(1, _JOB_BYTES // tiering.objects.schema().object_bytes(False))
         size = min(most, -(-num_blocks // tiering.config.workers))
-        # The last first: those behind a bad one are found out as well.
-        for first in reversed(range(0, num_blocks, max(size, 1))):
+        for first in range(0, num_blocks, max(size, 1)):
             self._submit(load, first, True, blocks[first : first + size])
 
     def _submit(self, load: LoadInFlight, first: int, is_block: bool, units: list[int]) -> None:
@@ -119,8 +118,12 @@ class Fetcher:
         targets = tiering.objects.targets(is_block, units)
         tierset = tiering.tierset()
 
+        # Behind a bad block nothing is of use. What is far is then spared; what lies in a folder is
+        # read all the same: so all that has gone is found out, and stored again.
+        is_far = is_block and not all(mask & tiering.folders for mask in tiers)
+
         def dead(number: int = 0) -> bool:
-            return load.given_up or (is_block and load.first_bad < first)
+            return load.given_up or (is_far and load.first_bad < first)
 
         def work() -> None:
             if dead():
