@@ -72,7 +72,7 @@ def test_a_cursor_that_is_none_is_refused(quiet: Served, cursor: str, status: in
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-@pytest.mark.parametrize("place", [0, 1, 2**40, 2**63])
+@pytest.mark.parametrize("place", [0, 1, 2**40, 2**63 - 1])
 def test_a_cursor_comes_back_as_it_was(place: int) -> None:
     cursor = encode_cursor(place, "question")
     assert decode_cursor(cursor, "question") == place
@@ -88,3 +88,10 @@ def test_limits_are_kept(quiet: Served) -> None:
     assert quiet.client.get("/v1/blocks", params={"limit": 0}).status_code == 422
     assert quiet.client.get("/v1/blocks", params={"limit": 1001}).status_code == 422
     assert len(quiet.get("/v1/blocks", limit=2)["items"]) == 2
+
+
+def test_a_cursor_made_up_beyond_all_rows_is_refused(quiet: Served) -> None:
+    log_id = quiet.get("/v1/log")["log_id"]
+    for place in (2**63, 2**64 - 1):
+        made_up = encode_cursor(place, f"{log_id} commands None")
+        assert quiet.client.get("/v1/commands", params={"cursor": made_up}).status_code == 409
