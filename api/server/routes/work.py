@@ -58,8 +58,9 @@ def command(
 ) -> dict[str, Any]:
     """Ask the engine for something; it takes it up at its next call, and answers in the log."""
     log_id = server.epoch
-    arguments = asked.model_dump(exclude={"kind"})
-    if asked.kind in ("quarantine", "unquarantine") and idempotency_key is None:
+    meant = asked.model_dump(exclude={"kind"})
+    arguments = dict(meant)
+    if asked.kind in ("quarantine", "unquarantine"):
         arguments = _with_generation(server, arguments)
     if history.commands.num_waiting(log_id) >= server.settings.max_waiting_commands:
         raise Problem(
@@ -71,7 +72,10 @@ def command(
     found, is_new = history.commands.submit(
         log_id, asked.kind, arguments, who, time.time(), idempotency_key
     )
-    if found.kind != asked.kind or dict(found.arguments) != arguments:
+    said = dict(found.arguments)
+    if meant.get("generation", 0) is None:  # asked again, whatever the slot holds by now
+        said["generation"] = None
+    if found.kind != asked.kind or said != meant:
         raise Problem(
             409,
             f"Idempotency-Key: expected one that was not used for something else, found that of "

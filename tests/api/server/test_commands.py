@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kvstrata.core.events import EventType, Reason
+from kvstrata.core.words import PAGE_GENERATION, POOL_FIRST
 from kvstrata.eventstore.commands import CommandKind
 from tests.api.server.support import Served
 from tests.face.commanded import key_of
@@ -80,6 +81,22 @@ def test_the_same_key_asks_once(api: Served) -> None:
         "/v1/commands", json={"kind": "drain"}, headers={"Idempotency-Key": "monday"}
     )
     assert conflict.status_code == 409
+
+
+def test_a_page_asked_for_under_a_key_is_the_one_that_is_there_now(api: Served) -> None:
+    row = next(r for r in api.every("/v1/blocks", group="full", state="SEALED") if r["is_indexed"])
+    page = {"group": "full", "page": row["page"]}
+    first = ask(api, "quarantine", once="tuesday", **page)
+    assert first["arguments"]["generation"] == row["generation"]
+    with api.follower.lock:  # it holds something else by the time it is asked for again
+        tables = api.follower.tables
+        first_page = int(tables.pools[api.cache.layout.group_id("full"), POOL_FIRST])
+        tables.pages[first_page + row["page"], PAGE_GENERATION] += 1
+    assert ask(api, "quarantine", once="tuesday", **page) == first
+    for other in ({"page": row["page"] + 1}, {"generation": row["generation"] + 1}):
+        body = {"kind": "quarantine", **page, **other}
+        answer = api.client.post("/v1/commands", json=body, headers={"Idempotency-Key": "tuesday"})
+        assert answer.status_code == 409
 
 
 def test_what_the_pool_does_not_have_cannot_be_asked_for(api: Served) -> None:
