@@ -86,22 +86,19 @@ def run(
         from ..load import LoadConfig
         from ..load.config import ServeConfig
 
-        api = ServeConfig(host, port, token_file, catalogue) if serve else None
-        where, temporary = _for_load(directory)
-        _load(
-            LoadConfig(
-                where,
-                shared_memory_root,
-                seed,
-                rate,
-                duration,
-                fault_every if faults else None,
-                tuple(tier or ()),
-                api,
-            ),
-            as_json,
-            temporary,
+        if serve:
+            _check_api()
+        config = LoadConfig(
+            directory,
+            shared_memory_root,
+            seed,
+            rate,
+            duration,
+            fault_every if faults else None,
+            tuple(tier or ()),
+            ServeConfig(host, port, token_file, catalogue) if serve else None,
         )
+        _load(config, as_json)
         return
     for name, given in (("--serve", serve), ("--faults", faults), ("--duration", duration)):
         if given:
@@ -118,27 +115,27 @@ def run(
         raise typer.Exit(FOUND_SOMETHING_WRONG)
 
 
-def _for_load(directory: Path | None) -> tuple[Path, Path | None]:
-    """Where the log of a load lies, and the folder that goes when the load ends."""
-    if directory is None:
-        folder = Path(tempfile.mkdtemp(prefix="kvstrata-load-"))
-        return folder / "log", folder  # the catalogue lies beside the log
-    if not LogPaths(directory).format.is_file():
-        _empty(directory)
-    return directory, None
-
-
-def _load(config: LoadConfig, as_json: bool, temporary: Path | None) -> None:
+def _load(config: LoadConfig, as_json: bool) -> None:
     from ..load import run_load
     from ..load.screen import Screen as LoadScreen
 
+    directory = config.directory
+    if directory is not None and not LogPaths(directory).format.is_file():
+        _empty(directory)
     with until_stopped() as signals:
-        counts = run_load(config, LoadScreen(as_json), lambda: bool(signals), temporary)
+        counts = run_load(config, LoadScreen(as_json), lambda: bool(signals))
     if as_json:
         print_json_line({"event": "ended", "counts": counts.to_json()})
     else:
-        kept = "all of it is removed" if temporary else f"the log lies in {config.directory}"
+        kept = "all of it is removed" if directory is None else f"the log lies in {directory}"
         typer.echo(f"{counts.requests:,} requests answered; {kept}")
+
+
+def _check_api() -> None:
+    if importlib.util.find_spec("fastapi") is None:
+        raise ConfigError(
+            "demo --serve: expected the extra 'api', found no fastapi; pip install 'kvstrata[api]'"
+        )
 
 
 def _play(directory: Path, seed: int, shared_memory_root: Path, screen: Screen) -> Report:

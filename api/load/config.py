@@ -42,7 +42,8 @@ class LoadConfig:
     """An endless load.
 
     Attributes:
-        directory: of the log; absent, empty, or that of a load before, which goes on.
+        directory: of the log; absent, empty, or that of a load before, which goes on. None for one
+            of the moment, removed at the end with all that lies beside it.
         shared_memory_root: where ring and pools lie.
         seed: of the model's weights and of who speaks when.
         requests_per_s: that come, as long as the engine keeps up.
@@ -52,7 +53,7 @@ class LoadConfig:
         serve: the API; None for none.
     """
 
-    directory: Path
+    directory: Path | None
     shared_memory_root: Path
     seed: int = 0
     requests_per_s: float = 2.0
@@ -71,6 +72,13 @@ class LoadConfig:
                 raise ConfigError(f"--{name}: expected more than 0, found {value:g}")
 
     @property
+    def place(self) -> Path:
+        """The directory; only where there is one."""
+        if self.directory is None:
+            raise RuntimeError("expected a load that has a directory by now")
+        return self.directory
+
+    @property
     def tier_urls(self) -> tuple[str, ...]:
         """Where the tiers are."""
-        return self.tiers or (str(self.directory / "disk"),)
+        return self.tiers or (str(self.place / "disk"),)

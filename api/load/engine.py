@@ -92,13 +92,11 @@ def _opened(command: m.Open, connection: Connection) -> _Worker:
     config = command.config
     model = build_tiny_model(config.seed)
     layout = layout_for_model(model)
-    manager = CacheManager.open(
-        layout, cache_config(layout, config), config.directory, pools="shared"
-    )
+    manager = CacheManager.open(layout, cache_config(layout, config), config.place, pools="shared")
     try:
         catalogue = config.serve.catalogue if config.serve else None
-        url = catalogue or default_url(config.directory)
-        manager.follow_commands(CatalogueCommands(url, config.directory))
+        url = catalogue or default_url(config.place)
+        manager.follow_commands(CatalogueCommands(url, config.place))
         return _Worker(connection, Engine(model, manager), command)
     except BaseException:
         manager.close()

@@ -114,7 +114,7 @@ class ServerProcess(_Process):
         serve = config.serve
         if serve is None:
             raise RuntimeError("expected a load with an API")
-        arguments = [str(config.directory), *serve.arguments]
+        arguments = [str(config.place), *serve.arguments]
         arguments += ["--shared-memory-root", str(config.shared_memory_root)]
         super().__init__([sys.executable, "-c", _KVSTRATA, "serve", *arguments])
 

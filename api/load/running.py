@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -26,20 +29,13 @@ _MOST_YOUNG_DEATHS: Final = 3
 """Engines that died unasked, each soon after its start: then something is wrong for good."""
 
 
-def run_load(
-    config: LoadConfig,
-    screen: Screen,
-    stopped: Callable[[], bool],
-    temporary: Path | None = None,
-) -> m.Counts:
+def run_load(config: LoadConfig, screen: Screen, stopped: Callable[[], bool]) -> m.Counts:
     """Keep an engine at work.
 
     Args:
         config: of the load.
         screen: where to show it.
         stopped: whether to end; asked often.
-        temporary: a folder around the directory, to be removed at the end with the shared memory;
-            None keeps both.
 
     Returns:
         What was done, in all lives of the engine.
@@ -48,15 +44,23 @@ def run_load(
         ConfigError: the engine cannot be opened as it is called.
         InvariantViolation: the API ended, or the engine dies again and again.
     """
-    load = Load(config, screen)
-    try:
+    with ExitStack() as stack:
+        if config.directory is None:
+            config = replace(config, directory=stack.enter_context(_place_of_the_moment(config)))
+        load = stack.enter_context(closing(Load(config, screen)))
         load.run(stopped)
-    finally:
-        load.close()
-        if temporary is not None:
-            shutil.rmtree(place_of(config.directory, config.shared_memory_root).root, True)
-            shutil.rmtree(temporary, ignore_errors=True)
     return load.counts
+
+
+@contextmanager
+def _place_of_the_moment(config: LoadConfig) -> Iterator[Path]:
+    """A place for the log, its catalogue and its memory, all of it removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="kvstrata-load-") as folder:
+        directory = Path(folder) / "log"
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(place_of(directory, config.shared_memory_root).root, ignore_errors=True)
 
 
 class Load:

@@ -63,6 +63,6 @@ def _line(elapsed_s: float, counts: Counts, beat: Beat | None) -> str:
     now = "starting" if beat is None else f"{beat.running} run, {beat.waiting} wait"
     return (
         f"{elapsed_s:6.0f} s  {now}  {counts.requests:,} answered, {hit:.0%} of tokens reused, "
-        f"{counts.evicted:,} pages evicted, {counts.loads:,} loads, {counts.deferred:,} times put off, "
-        f"{counts.failures:,} failures"
+        f"{counts.evicted:,} pages evicted, {counts.loads:,} loads, "
+        f"{counts.deferred:,} times put off, {counts.failures:,} failures"
     )

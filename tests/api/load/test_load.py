@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -233,3 +234,11 @@ def children_of(pid: int) -> list[int]:
     return [
         int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()
     ]
+
+
+def test_a_refused_load_makes_nothing(
+    kvstrata: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    kvstrata.refuses("demo", "--load", "--rate", 0)
+    assert list(tmp_path.iterdir()) == []
