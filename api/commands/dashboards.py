@@ -13,7 +13,7 @@ from ..output import JsonFlag, print_json, print_table
 
 __all__ = ["app"]
 
-EPILOG = """
+_EPILOG = """
 [bold]Examples[/bold]
 
 kvstrata dashboards build OUT
@@ -21,7 +21,7 @@ kvstrata dashboards build OUT
 kvstrata dashboards build OUT --runbooks https://wiki.example.com/kvcache --json
 """
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", epilog=_EPILOG)
 
 
 @app.callback()
@@ -29,7 +29,7 @@ def _root() -> None:
     """Rules, alerts and dashboards for Prometheus and Grafana."""
 
 
-@app.command("build", epilog=EPILOG)
+@app.command("build", epilog=_EPILOG)
 def build(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the files.")],
     runbooks: Annotated[
