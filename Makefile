@@ -29,6 +29,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python bench/tiers.py $(BENCH_ARGS)
 	$(BIN)/python bench/follower.py $(BENCH_ARGS)
 	$(BIN)/python bench/observed.py $(BENCH_ARGS)
+	$(BIN)/python bench/admin.py $(BENCH_ARGS)
 	$(BIN)/python bench/compare.py $(BENCH_ARGS)
 	$(BIN)/python bench/replays.py $(BENCH_ARGS)
 	$(BIN)/python bench/instructions.py $(BENCH_ARGS)

@@ -272,7 +272,7 @@ def page() -> str:
     tiers = load("tiers")
     if tiers is not None:
         parts += tier_parts(tiers)
-    parts += observing_parts(load("follower"), load("observed"))
+    parts += observing_parts(load("follower"), load("observed"), load("admin"))
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The part of docs/benchmarks.md on being observed, out of follower.json and observed.json."""
+"""The part of docs/benchmarks.md on being observed, out of follower, observed and admin.json."""
 
 from typing import Any
 
@@ -15,10 +15,12 @@ NAMES = {
 }
 
 
-def observing_parts(follower: Results | None, observed: Results | None) -> list[str]:
+def observing_parts(
+    follower: Results | None, observed: Results | None, admin: Results | None
+) -> list[str]:
     """Headings and tables; nothing where nothing was measured."""
     parts: list[str] = []
-    if follower is not None or observed is not None:
+    if follower is not None or observed is not None or admin is not None:
         parts.append("\n## Being observed\n")
     if follower is not None:
         parts += [
@@ -52,7 +54,29 @@ def observing_parts(follower: Results | None, observed: Results | None) -> list[
             "",
             goals(observed),
         ]
+    if admin is not None:
+        parts += ["\n### What an answer of the admin API costs\n", *asking_parts(admin)]
     return parts
+
+
+def asking_parts(admin: Results) -> list[str]:
+    """What the server's process takes for each question."""
+    return [
+        f"`kvstrata serve` over a log of {admin['events']:,} events, {admin['blocks']:,} blocks in "
+        f"{admin['pages']:,} pages; medians of {admin['rounds']} rounds, CPU time of all its "
+        f"threads. Asked nothing it takes {admin['idle_cpu_share']:.1%} of a core; a scrape has "
+        f"{admin['series']:,} series. Load average "
+        f"{admin['machine']['load_average_1min']:.0f} on {admin['machine']['cores']} cores.\n",
+        table(
+            ["question", "ms of CPU", "bytes"],
+            [
+                [name, f"{one['cpu_ms']:.1f}", f"{one['bytes']:,}"]
+                for name, one in admin["questions"].items()
+            ],
+        ),
+        "",
+        goals(admin),
+    ]
 
 
 def rates(follower: Results) -> str:
