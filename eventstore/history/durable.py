@@ -63,11 +63,15 @@ class DurableMark:
         """The ring of this log, mapped anew where another file has its name."""
         try:
             inode = os.stat(self._ring_path).st_ino
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             self._ring, self._inode = None, 0
             return None
         if inode != self._inode:
-            self._ring, self._inode = map_ring(self._ring_path, mmap.ACCESS_READ), inode
+            try:
+                self._ring = map_ring(self._ring_path, mmap.ACCESS_READ)
+            except PermissionError:  # another user's: the files say nearly as much
+                self._ring = None
+            self._inode = inode
         ring = self._ring
         if ring is None or ring.words[RING_INCARNATION] == 0:
             return None

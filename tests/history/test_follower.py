@@ -1,5 +1,6 @@
 """A follower has what the engine has, as far as that is durable."""
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from kvstrata import ConfigError
 from kvstrata.core.events import EVENT_DTYPE, LAST_OF_CALL
+from kvstrata.eventstore.history import durable
 from kvstrata.eventstore.history.follower import Follower
 from kvstrata.eventstore.log import read_events
 from tests.face.support import LAYOUT, Place, request, serve
@@ -212,6 +214,35 @@ def test_without_a_ring_the_files_say_what_is_durable(place: Place, tmp_path: Pa
         catch_up(follower)
         assert np.array_equal(follower.arena, cache.arena)
         assert follower.status() is None
+
+
+@pytest.mark.parametrize("closed", ["ring", "folder"])
+def test_a_ring_of_another_user_is_as_if_there_were_none(
+    place: Place, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with place.open(log=SMALL_SEGMENTS) as cache:
+        work(cache, 40)
+        cache.flush()
+        with monkeypatch.context() as patched:
+            if closed == "ring":
+                patched.setattr(durable, "map_ring", refused)
+            else:  # only that of the ring: the log directory is readable
+                stat = os.stat
+                patched.setattr(
+                    os,
+                    "stat",
+                    lambda path, **more: (
+                        refused() if Path(path).name == "ring" else stat(path, **more)
+                    ),
+                )
+            with follow(place) as follower:
+                catch_up(follower)
+                assert follower.position().error == ""
+                assert follower.position().seqno > 0
+                assert follower.status() is None
 
 
 def test_events_are_told_by_type(place: Place) -> None:
