@@ -277,8 +277,6 @@ class Follower:
         """Begin, or begin anew: with the newest snapshot that holds."""
         before, tally = self._following, self._tally
         following = Following(self.directory, self._shared_memory_root)
-        if before is not None:
-            before.close()
         if tally is None or before is None or before.epoch != following.epoch:
             tally = Tally(following.layout, following.params)
             if self._memory is not None:
@@ -288,6 +286,8 @@ class Follower:
             self._missed_events += first - 1 - tally.seqno
         tally.begin_at(first)
         following.start_reading(min(following.seqno, tally.seqno) + 1)
+        if before is not None:  # only now: what fails above is tried again from where it stood
+            before.close()
         with self.lock:
             self._following, self._tally = following, tally
             self._tables = open_tables(following.arena)

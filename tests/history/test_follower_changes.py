@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from kvstrata.core.words import PAGE_GENERATION
+from kvstrata.eventstore.history.following import Following
+from kvstrata.eventstore.history.tail import SegmentChanged, SegmentTail
 from kvstrata.eventstore.log.directory import LogPaths
 from kvstrata.eventstore.log.fsck import fsck
 from kvstrata.eventstore.log.tmpfs import place_of
@@ -247,3 +249,28 @@ def test_an_unlogged_epoch_is_not_followed_and_its_end_is(place: Place) -> None:
             agree(follower, cache)
             assert follower.position().restarts == 0
             assert follower.tally.totals["lost_pages"] > 0
+
+
+def test_beginning_anew_is_tried_again_where_it_failed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed(*_: object) -> None:
+        raise SegmentChanged("expected the segment read before, found another")
+
+    def gone(*_: object) -> None:
+        raise FileNotFoundError("a segment that was listed and then pruned")
+
+    with place.open() as cache, follow(place) as follower:
+        work(cache, 5)
+        cache.flush()
+        catch_up(follower)
+        work(cache, 5)
+        cache.flush()
+        with monkeypatch.context() as patched:
+            patched.setattr(SegmentTail, "read", changed)
+            patched.setattr(Following, "start_reading", gone)
+            assert follower.step() == 0
+            assert "pruned" in follower.position().error
+        catch_up(follower)
+        assert np.array_equal(follower.arena, cache.arena)
+        assert follower.position().lag_events == 0
