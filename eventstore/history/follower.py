@@ -20,7 +20,7 @@ from kvstrata.eventstore.log.status import LogStatus
 from kvstrata.eventstore.log.tmpfs import DEFAULT_ROOT
 
 from .drift import DIGESTS, DigestComparison, DriftFound
-from .following import Following, current_epoch
+from .following import Following, is_replaced
 from .memory import TallyMemory
 from .position import Position
 from .tail import SegmentChanged
@@ -237,7 +237,7 @@ class Follower:
 
     def _step(self, max_events: int) -> int:
         following = self._following
-        if following is None or current_epoch(following) != following.epoch:
+        if following is None or is_replaced(following):
             self._begin()
             following = self._open()
         elif self._refused_at:

@@ -14,7 +14,6 @@ from kvstrata.core.words import META_LAST_SEQNO
 from kvstrata.eventstore.log.blobs import get_blob
 from kvstrata.eventstore.log.chain import Damage, refusal
 from kvstrata.eventstore.log.directory import LogPaths
-from kvstrata.eventstore.log.identity import Format
 from kvstrata.eventstore.log.projection import Words
 from kvstrata.eventstore.log.reader import stored_projection
 from kvstrata.eventstore.log.snapshot import fresh_or_snapshot, newest_snapshot
@@ -22,7 +21,7 @@ from kvstrata.eventstore.log.snapshot import fresh_or_snapshot, newest_snapshot
 from .durable import DurableMark
 from .tail import ReadBuffers, SegmentTail
 
-__all__ = ["Following", "current_epoch"]
+__all__ = ["Following", "is_replaced"]
 
 _OPENED = int(EventType.MANAGER_OPENED)
 
@@ -202,18 +201,15 @@ def _stamp(paths: LogPaths) -> tuple[int, int]:
     return found.st_ino, found.st_mtime_ns
 
 
-def current_epoch(following: Following) -> str:
-    """Id of the log that is in the directory now.
+def is_replaced(following: Following) -> bool:
+    """Whether another log, or another copy of the same one, has taken the directory's place.
 
     Raises:
         ConfigError: there is none any more.
-        LogError: its ``format.json`` is damaged.
     """
     try:
-        if _stamp(following.paths) == following.format_stamp:
-            return following.epoch
+        return _stamp(following.paths) != following.format_stamp
     except FileNotFoundError:
         raise ConfigError(
             f"expected the log that was followed, found it gone from {following.paths.root}"
         ) from None
-    return Format.read(following.paths).log_id.hex()

@@ -121,8 +121,13 @@ class SegmentTail:
                     view = self._fetch(end, buffers)
             if end > len(view) and batches:
                 break  # the rest of it comes with the next read
-            if not self._accept(header, view, at, durable_seqno):
-                break
+            try:
+                if not self._accept(header, view, at, durable_seqno):
+                    break
+            except LogError:
+                if not batches:
+                    raise
+                break  # what is good before it counts; the next read says what is wrong
             batches.append((at + RECORD_BYTES, end))
             taken += (end - at) // EVENT_BYTES - 1
             at = end

@@ -121,6 +121,27 @@ def test_goes_on_once_damage_is_mended(place: Place, place_of_damage: str) -> No
         assert follower.position().restarts == 0
 
 
+def test_what_is_good_before_damage_is_applied_once(place: Place) -> None:
+    with place.open() as cache, follow(place) as follower:
+        work(cache, 1)
+        agree(follower, cache)
+        work(cache, 1, 4)
+        cache.flush()
+        mark, _ = read_watermark(LogPaths(place.directory).watermark)
+        assert mark is not None
+        work(cache, 1, 8)
+        cache.flush()
+        path = segments(place)[-1]
+        flip(path, mark.offset + 200)
+        catch_up(follower)
+        assert follower.position().seqno >= mark.durable_seqno
+        assert "checksum" in follower.position().error
+        flip(path, mark.offset + 200)
+        agree(follower, cache)
+        assert follower.drift == []
+        assert follower.position().restarts == 0
+
+
 def test_a_missing_segment_is_named(place: Place) -> None:
     with place.open(log=SMALL_SEGMENTS) as cache:
         work(cache, 60)
@@ -274,3 +295,23 @@ def test_beginning_anew_is_tried_again_where_it_failed(
         catch_up(follower)
         assert np.array_equal(follower.arena, cache.arena)
         assert follower.position().lag_events == 0
+
+
+def test_an_older_copy_of_the_log_in_its_place(place: Place, tmp_path: Path) -> None:
+    with place.open() as cache:
+        work(cache, 3)
+    shutil.copytree(place.directory, tmp_path / "copy")
+    with place.open() as cache, follow(place) as follower:
+        work(cache, 20)
+        cache.flush()
+        catch_up(follower)
+        cache.close()
+        shutil.rmtree(place.directory)
+        shutil.copytree(tmp_path / "copy", place.directory)
+        with place.open() as again:
+            work(again, 4)
+            again.flush()
+            catch_up(follower)
+            assert np.array_equal(follower.arena, again.arena)
+            assert follower.position().restarts == 1
+        assert follower.drift == []
