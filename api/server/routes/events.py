@@ -101,7 +101,8 @@ async def stream(
         str | None,
         Header(
             pattern="^[0-9]{1,15}$",
-            description="Go on behind this event; without it the stream begins with the next one.",
+            description="Go on behind this event; without it, or beyond the log's end, the "
+            "stream begins with the next one.",
         ),
     ] = None,
 ) -> StreamingResponse:
@@ -111,7 +112,10 @@ async def stream(
     """
     server.check_open()
     wanted = _wanted(server, type, group)
-    at = server.follower.position().seqno if last_event_id is None else int(last_event_id)
+    position = server.follower.position()
+    at = position.seqno if last_event_id is None else int(last_event_id)
+    if at > position.durable_seqno:  # of a log that was here before: no event would ever come
+        at = position.seqno
     if not server.streams.acquire(blocking=False):
         most = server.settings.max_streams
         raise Problem(

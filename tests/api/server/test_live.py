@@ -103,6 +103,20 @@ def test_a_tail_shows_what_happens_next_and_only_once_it_is_durable(
         assert event["seqno"] <= here.cache.log.status().durable
 
 
+def test_a_tail_behind_an_event_of_another_log_begins_with_the_next_one(
+    place: Place, tmp_path: Path
+) -> None:
+    with live(place, tmp_path) as here:
+        url, headers = f"{here.url}/v1/events/stream", {"Last-Event-ID": "999999999999999"}
+        with httpx.stream("GET", url, headers=headers, timeout=10) as answer:
+            time.sleep(0.3)
+            serve(here.cache, request("next", 40))
+            here.cache.flush()
+            found = events_of(answer.iter_lines(), 3)
+        first = found[0]["seqno"]
+        assert [event["seqno"] for event in found] == [first, first + 1, first + 2]
+
+
 def test_there_are_so_many_tails_and_no_more(place: Place, tmp_path: Path) -> None:
     with live(place, tmp_path, max_streams=1) as here:
         url = f"{here.url}/v1/events/stream"
