@@ -2,12 +2,15 @@
 
 import threading
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from kvstrata import AdmissionConfig, CacheManager, Deferred, OutOfPages, Sequence
 from kvstrata.core.admission_terms import AdmissionStats
 from kvstrata.core.planner import Rates
+from kvstrata.core.states import PageState
+from kvstrata.core.words import PAGE_STATE
 from tests.cases.support import asked, check_hit, compute
 from tests.face.tiered import (
     FULL,
@@ -184,4 +187,44 @@ def test_what_was_prefetched_and_not_fetched_away_is_not_promised_for_ever(
             sequence = cache.begin(cache.match(wanted))
             assert sequence.plan.resume_at == BLOCKS * SIZE
             assert admission_of(cache).promised_blocks == blocks_to_come(cache)
+            sequence.cancel()
+
+
+def num_draining(cache: CacheManager) -> int:
+    states = cache.tables.pages[:, PAGE_STATE]
+    return int((states == PageState.DRAINING).sum())
+
+
+def test_a_batch_that_is_read_late_writes_no_page_that_others_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given up while its files are read at once: its pages are nobody's until that has ended."""
+    clock = Clock()
+    clock.set(monkeypatch)
+    with corner(FULL) as place:
+        stored(place, PROMPT)
+        with place.opened(admission=LOADS) as cache:
+            store, gate, begun = hook(cache), threading.Event(), threading.Event()
+
+            def late(names: Any, parts: Any, num_bytes: int) -> Any:
+                begun.set()
+                gate.wait(20)
+                return store.inner.read_many(names, parts, num_bytes)
+
+            monkeypatch.setattr(store, "read_many", late)
+            wanted = asked(PROMPT, max_new_tokens=OUTPUT)
+            with pytest.raises(Deferred):
+                cache.begin(cache.match(wanted))
+            assert begun.wait(20)
+            clock.now_s += 61.0
+            cache.apply_completions()
+            draining = num_draining(cache)
+            assert draining
+            sequence = cache.begin(cache.match(wanted))
+            assert sequence.plan.is_cold
+            assert num_draining(cache) == draining
+            gate.set()
+            settled(cache)
+            assert not num_draining(cache)
+            assert cache.scrub(1 << 30).bad == 0
             sequence.cancel()
