@@ -8,7 +8,9 @@ import subprocess
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
+from PIL import Image
 
 from kvstrata.api.server.page import page, page_headers
 from tests.api.server.support import TOKENS
@@ -78,10 +80,7 @@ def test_its_grid_has_the_colours_of_the_states(
 
 
 def colours_of(picture: Path) -> dict[tuple[int, int, int], int]:
-    import matplotlib.image
-    import numpy as np
-
-    values = (matplotlib.image.imread(picture)[..., :3] * 255).round().astype(int)
+    values = np.asarray(Image.open(picture).convert("RGB"))
     colours, counts = np.unique(values.reshape(-1, 3), axis=0, return_counts=True)
     return {
         (int(red), int(green), int(blue)): int(count)
