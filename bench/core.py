@@ -38,7 +38,7 @@ def best(work: Callable[[], object], rounds: int) -> float:
     return least / 1e9
 
 
-def open_cache(directory: Path, num_blocks: int) -> CacheManager:
+def open_cache(directory: Path, num_blocks: int, shared: Path) -> CacheManager:
     layout = preset("deepseek-v4-flash", block_tokens=BLOCK)
     history = {group.name for group in layout.history_groups}
     slots = {group.name: num_blocks if group.name in history else 1200 for group in layout.groups}
@@ -46,7 +46,7 @@ def open_cache(directory: Path, num_blocks: int) -> CacheManager:
         slots=slots,
         max_sequences=NUM_SEQUENCES,
         max_tokens_per_sequence=BLOCK * 1100,
-        log=LogConfig(ring_events=1 << 18),
+        log=LogConfig(ring_events=1 << 18, shared_memory_root=shared),
     )
     return CacheManager.open(layout, config, directory)
 
@@ -158,9 +158,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--strict", action="store_true", help="exit 1 where a goal is missed")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="kvstrata-bench-") as folder,
+        tempfile.TemporaryDirectory(prefix="kvstrata-bench-", dir="/dev/shm") as shared,
+    ):
         directory = Path(folder) / "log"
-        cache = open_cache(directory, arguments.blocks)
+        cache = open_cache(directory, arguments.blocks, Path(shared))
         figures = [bench_step(cache, 90)]
         events, prompt = bench_events(cache, max(arguments.rounds, arguments.blocks // 900))
         figures += [*events, bench_match(cache, prompt, arguments.rounds)]
