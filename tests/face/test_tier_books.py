@@ -100,7 +100,8 @@ def test_no_more_loads_than_configured_own_pages() -> None:
                     del wanted[name]
                 tiering_of(cache).wait(0.01)
             assert sorted(order[:2]) == ["a", "b"]
-            assert sorted(order[2:4]) == ["c", "d"]
+            # Two at once: a slow one lets the others pass through the second place, in their order.
+            assert all(order.index(name) >= turn - 1 for turn, name in enumerate(names))
             loads = tiering_of(cache).stats().loads
             assert (loads["begun"], loads["whole"]) == (6, 6)
 

@@ -155,7 +155,7 @@ def test_a_stalled_writer_hangs_no_step(
     assert (status.writer_alive, status.phase.name) == (True, "SYNCING")
     assert status.durable == durable
     assert status.num_stalls >= 1, "the writer may have drained once more before it stalled"
-    assert cache.stats().ring_stalls == 1
+    assert cache.stats().ring_stalls == status.num_stalls
     with pytest.raises(LogPoisoned, match=r"an ended epoch \(the ring is full"):
         cache.flush()
     check_sums(cache)
