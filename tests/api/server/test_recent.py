@@ -21,7 +21,7 @@ from tests.face.support import request, serve
 SCAN = 1_000_000
 
 
-def same(one: Found, other: Found) -> None:
+def check_same(one: Found, other: Found) -> None:
     assert np.array_equal(one.events, other.events)
     assert np.abs(one.wall_ns - other.wall_ns).max(initial=0) < 50_000_000
     assert one.first_seqno == other.first_seqno
@@ -40,7 +40,7 @@ def test_what_memory_tells_is_what_the_log_tells(api: Served) -> None:
             after, limit = dice.randrange(last + 1), dice.choice((1, 3, 1000))
             for wanted in (Wanted(), sealed):
                 told = recent.forwards(after, last, wanted, limit, SCAN)
-                same(told, read_forwards(directory, after, last, wanted, limit, SCAN))
+                check_same(told, read_forwards(directory, after, last, wanted, limit, SCAN))
                 shown = int(told.events["seqno"][-1]) if len(told.events) else after
                 passed = read_forwards(directory, shown, told.next_seqno, wanted, 1, SCAN)
                 assert told.next_seqno >= shown
@@ -60,7 +60,8 @@ def test_rare_events_go_back_beyond_what_was_heard(api: Served) -> None:
         before = api.follower.position().seqno + 1
         for limit in (1, 4, 6):
             found = rare.newest(limit, SCAN)
-            same(found, read_backwards(directory, before, Wanted(types), limit, SCAN))
+            check_same(found, read_backwards(directory, before, Wanted(types), limit, SCAN))
+            assert min(limit, number + 1) <= len(found.events) <= limit
 
 
 class ToldLater:
