@@ -284,9 +284,10 @@ class Operator:
         left = _SCRUB_BYTES
         if arguments.get("max_bytes") is not None:
             left = _whole(arguments, "max_bytes", 1, _MOST_SCRUB_BYTES)
-        pages = num_bytes = bad = 0
-        wrapped = False
-        while left > 0 and not wrapped:
+        sealed = self._manager.scrub_progress().sealed_pages
+        pages = num_bytes = bad = wraps = 0
+        # Once around from wherever it stands: over the end of all pools at most once.
+        while left > 0 and pages < sealed and wraps < 2:
             report = self._manager.scrub(min(left, _SLICE_BYTES))
             pages, num_bytes, bad = (
                 pages + report.pages,
@@ -294,7 +295,7 @@ class Operator:
                 bad + report.bad,
             )
             left -= max(report.num_bytes, 1)
-            wrapped = report.wrapped
+            wraps += report.wrapped
             yield None
         text = f"{pages} pages of {num_bytes:,} bytes checksummed, {bad} bad and quarantined"
         return Ended(CommandOutcome.DONE, text, bad)

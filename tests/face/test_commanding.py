@@ -185,6 +185,18 @@ def test_a_scrub_finds_what_was_damaged(engine: CacheManager, source: Source) ->
     assert hit(engine, request("text"))[1] == 0
 
 
+def test_a_scrub_goes_once_around_from_wherever_it_stands(
+    engine: CacheManager, source: Source
+) -> None:
+    for name in ("one", "two"):
+        serve(engine, request(name, 200))
+    engine.scrub(1)
+    sealed = engine.scrub_progress().sealed_pages
+    assert sealed > 10
+    answer = carry_out(engine, source, "scrub", max_bytes=1 << 40)
+    assert int(answer.text.split()[0]) >= sealed
+
+
 def test_a_snapshot_is_stored(engine: CacheManager, source: Source, place: Place) -> None:
     serve(engine, request("text"))
     answer = carry_out(engine, source, "snapshot")

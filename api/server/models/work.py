@@ -147,7 +147,7 @@ class Scrub(_Command):
     """Checksum sealed pages now."""
 
     kind: Literal["scrub"]
-    max_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = 64 << 20
+    max_bytes: Annotated[int, Field(strict=True, ge=1, le=1 << 40)] = 64 << 20
 
 
 class Snapshot(_Command):
