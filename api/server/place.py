@@ -45,7 +45,10 @@ class CataloguePlace:
             raise StoreError("catalogue: expected it open, found it being opened; ask again")
         try:
             if self._catalogue is not None:
-                return self._catalogue
+                if self._catalogue.is_current:
+                    return self._catalogue
+                self._catalogue.close()  # its file is gone, or another stands there
+                self._catalogue = None
             if self._error is not None and time.monotonic() - self._failed_s < _RETRY_S:
                 raise StoreError(str(self._error))
             try:

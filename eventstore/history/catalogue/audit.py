@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from .rows import AuditRow, Who
 from .session import Session
@@ -66,9 +66,4 @@ class Audit:
             before: only rows with a smaller number.
             limit: at most so many.
         """
-        query = select(AUDIT).where(AUDIT.c.log_id == log_id)
-        if before is not None:
-            query = query.where(AUDIT.c.id < before)
-        with self._session.reading() as connection:
-            found = connection.execute(query.order_by(AUDIT.c.id.desc()).limit(limit))
-            return [AuditRow(*row) for row in found]
+        return [AuditRow(*row) for row in self._session.newest(AUDIT, log_id, before, limit)]

@@ -63,6 +63,11 @@ class Catalogue:
         """
         return cls(Session(*open_engine(url, MIGRATIONS)))
 
+    @property
+    def is_current(self) -> bool:
+        """Whether its place still holds what was opened: a file may be deleted or replaced."""
+        return self._session.is_current
+
     def close(self) -> None:
         """Close its connections; calling it again does nothing."""
         self._session.close()

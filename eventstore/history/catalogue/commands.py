@@ -99,14 +99,8 @@ class Commands:
             before: only with a smaller number.
             limit: at most so many.
         """
-        query = select(COMMANDS).where(_COLUMNS.log_id == log_id)
-        if state is not None:
-            query = query.where(_COLUMNS.state == state)
-        if before is not None:
-            query = query.where(_COLUMNS.id < before)
-        with self._session.reading() as connection:
-            found = connection.execute(query.order_by(_COLUMNS.id.desc()).limit(limit))
-            return [Command(*row) for row in found]
+        found = self._session.newest(COMMANDS, log_id, before, limit, state=state)
+        return [Command(*row) for row in found]
 
     def num_waiting(self, log_id: str) -> int:
         """Commands of a log that no engine has taken yet."""

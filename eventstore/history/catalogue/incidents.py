@@ -116,16 +116,8 @@ class Incidents:
             before: only with a smaller number.
             limit: at most so many.
         """
-        query = select(INCIDENTS).where(_COLUMNS.log_id == log_id)
-        if state is not None:
-            query = query.where(_COLUMNS.state == state)
-        if kind is not None:
-            query = query.where(_COLUMNS.kind == kind)
-        if before is not None:
-            query = query.where(_COLUMNS.id < before)
-        with self._session.reading() as connection:
-            found = connection.execute(query.order_by(_COLUMNS.id.desc()).limit(limit))
-            return [Incident(*row) for row in found]
+        found = self._session.newest(INCIDENTS, log_id, before, limit, state=state, kind=kind)
+        return [Incident(*row) for row in found]
 
     def notes(self, number: int) -> list[NoteRow]:
         """What was written about an incident, oldest first."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Table
+from sqlalchemy import Connection, Engine, Row, Table, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from kvstrata.core.errors import StoreError
@@ -29,6 +30,21 @@ class Session:
         self.where: Final = where
         self._engine: Final = engine
         self._is_closed = False
+        is_file = engine.dialect.name == "sqlite"
+        self._path: Final = engine.url.database if is_file else None
+        self._opened: Final = self._file()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether an SQLite file is still the one that was opened; a server's database is."""
+        return self._file() == self._opened
+
+    def _file(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path or "")
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -43,6 +59,27 @@ class Session:
         self._check_open()
         with explained(self.where, MIGRATIONS), writing(self._engine) as connection:
             yield connection
+
+    def newest(
+        self, table: Table, log_id: str, before: int | None, limit: int, **equal: str | None
+    ) -> Sequence[Row[Any]]:
+        """Rows of a log, newest first.
+
+        Args:
+            table: with the columns ``id`` and ``log_id``.
+            log_id: of the log.
+            before: only rows with a smaller number.
+            limit: at most so many.
+            equal: columns that must have a value; None for any.
+        """
+        query = select(table).where(table.c.log_id == log_id)
+        for column, value in equal.items():
+            if value is not None:
+                query = query.where(table.c[column] == value)
+        if before is not None:
+            query = query.where(table.c.id < before)
+        with self.reading() as connection:
+            return connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
 
     def insert(self, table: Table) -> Any:
         """An insert statement that knows ``on_conflict_do_...``, as both dialects have it."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvstrata.core.errors import SequenceGap
+from kvstrata.core.errors import SequenceGap, StoreError
 from kvstrata.core.events import EventType, decode_payload
 from kvstrata.eventstore.commands import CommandOutcome
 from kvstrata.eventstore.log import read_events
@@ -100,6 +100,9 @@ class CatalogueCommands:
             self._catalogue.close()
 
     def _open(self) -> Catalogue:
+        if self._catalogue is not None and not self._catalogue.is_current:
+            self.close()
+            self._catalogue = None
         if self._catalogue is None:
             self._log_id = Format.read(LogPaths(self._directory)).log_id.hex()
             self._catalogue = Catalogue.open(self._url)
@@ -116,14 +119,19 @@ class CatalogueCommands:
             if len(offered) == limit:
                 break
             found = said[row.id]
-            if not commands.take_over(row.id, incarnation):
+            if found.outcome is not CommandOutcome.NONE:
+                text = "the log says so; the engine died before it could answer"
+                state = _STATES[found.outcome]
+                commands.end(row.id, state, text, found.changed, found.seqno, time.time())
                 continue
-            if found.outcome is CommandOutcome.NONE:
+            try:
+                is_mine = commands.take_over(row.id, incarnation)
+            except StoreError:
+                if offered:  # taken over already: nobody would be given them again
+                    break
+                raise
+            if is_mine:
                 offered.append(Offered(row.id, row.kind, row.arguments, row.who, found.was_begun))
-                continue
-            text = "the log says so; the engine died before it could answer"
-            state = _STATES[found.outcome]
-            commands.end(row.id, state, text, found.changed, found.seqno, time.time())
         return offered
 
 

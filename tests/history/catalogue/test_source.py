@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from kvstrata import CacheManager, StoreError
+from kvstrata.api.server.place import CataloguePlace
 from kvstrata.core.events import EventType
 from kvstrata.eventstore.commands import CommandKind, CommandOutcome
 from kvstrata.eventstore.history.catalogue import Catalogue, CatalogueCommands, Command, Who
+from kvstrata.eventstore.history.catalogue.commands import Commands
 from kvstrata.eventstore.log.directory import LogPaths
 from kvstrata.eventstore.log.identity import Format
 from tests.eventstore.support import shared_corner
@@ -183,3 +185,40 @@ def test_a_source_of_a_database_that_is_away_says_so(place: Place, tmp_path: Pat
     away = f"postgresql+psycopg://ann@/none?host={tmp_path}"
     with pytest.raises(StoreError, match="start the server, or correct the URL"):
         CatalogueCommands(away, place.directory).poll(1, 0, 1)
+
+
+def test_a_catalogue_file_that_was_deleted_is_made_anew_by_both_sides(
+    place: Place, tmp_path: Path
+) -> None:
+    url = file_url(tmp_path)
+    asking = CataloguePlace(url)
+    with place.open("private") as cache:
+        cache.follow_commands(CatalogueCommands(url, place.directory), 0.01)
+        with asking.used() as catalogue:
+            assert answered(catalogue, place, cache, ask(catalogue, place, "scrub")).state == "done"
+        for file in tmp_path.glob("*.sqlite*"):
+            file.unlink()
+        with asking.used() as catalogue:
+            assert answered(catalogue, place, cache, ask(catalogue, place, "scrub")).state == "done"
+    asking.close()
+
+
+def test_what_was_taken_over_is_carried_out_though_the_database_fails_next(
+    place: Place, catalogue: Catalogue, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with place.open("private"):
+        numbers = [ask(catalogue, place, "scrub") for _ in range(3)]
+        catalogue.commands.claim(log_id(place), 1, 0, 10, time.time())
+    take_over = Commands.take_over
+    fails = iter([False, True, False, False])
+
+    def shaky(self: Commands, number: int, incarnation: int) -> bool:
+        if next(fails):
+            raise StoreError("away")
+        return take_over(self, number, incarnation)
+
+    monkeypatch.setattr(Commands, "take_over", shaky)
+    source = CatalogueCommands(url, place.directory)
+    given = [one.id for _ in range(3) for one in source.poll(2, 0, 10)]
+    source.close()
+    assert given == numbers
