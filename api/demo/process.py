@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.connection import Pipe
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from kvstrata import InvariantViolation, Kind
 
+from ..children import ConnectedProcess
 from . import messages as m
 
 if TYPE_CHECKING:
@@ -23,28 +20,11 @@ _Answer = TypeVar("_Answer")
 _CLOSE_TIMEOUT_S = 10
 
 
-class EngineProcess:
-    """An engine in a process of its own, killed when its ``with`` ends.
-
-    It runs in a process group of its own, so that Ctrl-C in the terminal reaches the demo alone;
-    it ends by itself when the demo is gone.
-    """
+class EngineProcess(ConnectedProcess):
+    """An engine in a process of its own, killed when its ``with`` ends."""
 
     def __init__(self) -> None:
-        self._connection, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "kvstrata.api.demo.engine", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-            )
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
+        super().__init__("kvstrata.api.demo.engine")
 
     def open(self, command: m.Open) -> Recovery | None:
         """Open a manager in it; returns what the manager recovered.
@@ -110,12 +90,6 @@ class EngineProcess:
         """Have it close its manager and end."""
         self._ask(m.Close(), m.Done)
         self._process.wait(_CLOSE_TIMEOUT_S)
-
-    def kill(self) -> int:
-        """Send SIGKILL, if it still runs; returns its exit code, minus the signal's number."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGKILL)
-        return self._process.wait()
 
     def __enter__(self) -> Self:
         return self

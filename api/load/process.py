@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from contextlib import suppress
-from multiprocessing.connection import Pipe
 from typing import Final
 
+from ..children import ChildProcess, ConnectedProcess
 from .config import LoadConfig
 from .messages import Open
 from .talk import Talk
@@ -19,51 +18,11 @@ _END_S: Final = 20.0
 _KVSTRATA: Final = "from kvstrata.api.cli import main; main()"
 
 
-class _Process:
-    """A process of a group of its own, so that Ctrl-C in the terminal reaches the load alone."""
-
-    def __init__(self, command: list[str], pass_fds: tuple[int, ...] = ()) -> None:
-        self._process = subprocess.Popen(
-            command,
-            pass_fds=pass_fds,
-            process_group=0,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while it runs; minus the signal's number where one ended it."""
-        return self._process.poll()
-
-    def kill(self) -> int:
-        """Send SIGKILL, if it still runs; returns its exit code."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGKILL)
-        return self._process.wait()
-
-    def _wait(self) -> int:
-        """Wait for its end; it is killed where that takes long."""
-        try:
-            return self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            return self.kill()
-
-
-class EngineProcess(_Process):
+class EngineProcess(ConnectedProcess):
     """One life of the engine: it imports what it needs, and waits until it is opened."""
 
     def __init__(self) -> None:
-        self._connection, theirs = Pipe()
-        with theirs:
-            number = theirs.fileno()
-            command = [sys.executable, "-m", "kvstrata.api.load.engine", str(number)]
-            super().__init__(command, (number,))
+        super().__init__("kvstrata.api.load.engine")
 
     def open(self, config: LoadConfig, talks: dict[int, Talk]) -> None:
         """Have it open its manager and serve.
@@ -98,12 +57,12 @@ class EngineProcess(_Process):
         with suppress(EOFError):
             while self.receive(_END_S) is not None:
                 pass  # what it still says is not needed any more
-        code = self._wait()
+        code = self.wait(_END_S)
         self._connection.close()
         return code
 
 
-class ServerProcess(_Process):
+class ServerProcess(ChildProcess):
     """The admin API over a log directory.
 
     Args:
@@ -122,4 +81,4 @@ class ServerProcess(_Process):
         """Ask it to end, and wait; returns its exit code."""
         if self.exit_code is None:
             self._process.send_signal(signal.SIGTERM)
-        return self._wait()
+        return self.wait(_END_S)
