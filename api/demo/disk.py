@@ -17,7 +17,7 @@ from kvstrata.tiers.store import StoredObject
 
 from . import messages as m
 from .dialogue import Conversation
-from .places import FLIPPED_BITS
+from .places import flip_stored
 from .report import DiskResult
 from .screen import Bars
 from .stage import Answer, Stage
@@ -87,7 +87,9 @@ def _damaged(stage: Stage, talk: Conversation, bars: Bars) -> tuple[str, int, li
     store = LocalStore(settings.tier)
     stored = _block_at(store, prompt, would_resume_at, f"seed-{settings.seed}")
     before = len(_reasons(settings.directory))
-    _flip(store, stored)
+    fault = flip_stored(store, stored)
+    if fault is not None:
+        raise InvariantViolation(f"disk: expected a whole object, found {fault.detail}")
     answer = stage.ask(talk, bars)
     engine.flush()
     found = _reasons(settings.directory)[before:]
@@ -108,19 +110,6 @@ def _block_at(store: LocalStore, prompt: m.Tokens, end: int, weights: str) -> St
         if named is not None and named[1] == wanted:
             return stored
     raise InvariantViolation(f"disk: expected a stored block that ends at {end}, found none")
-
-
-def _flip(store: LocalStore, stored: StoredObject) -> None:
-    """Flip bits of one byte of the first page of an object, as a failing disk would."""
-    told = describe(store, stored)
-    if isinstance(told, Fault):
-        raise InvariantViolation(f"disk: expected a whole object, found {told.detail}")
-    page = told.pages[0]
-    with (store.root / "objects" / stored.name).open("r+b") as file:
-        file.seek(page.offset + page.num_bytes // 2)
-        (byte,) = file.read(1)
-        file.seek(-1, 1)
-        file.write(bytes([byte ^ FLIPPED_BITS]))
 
 
 def _reasons(directory: Path) -> list[tuple[str, str]]:

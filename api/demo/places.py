@@ -1,16 +1,20 @@
-"""Bytes that a request would reuse, found in the pools and flipped there."""
+"""Bytes that a request would reuse, found in the pools and flipped there, or in a folder."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from kvstrata import CacheLayout, CacheManager, GroupSpec, Kind, KvstrataError, Request
+from kvstrata.tiers.checking import describe
+from kvstrata.tiers.format import Fault
+from kvstrata.tiers.local import LocalStore
+from kvstrata.tiers.store import StoredObject
 
 from . import messages as m
 
-__all__ = ["FLIPPED_BITS", "find_place", "flip"]
+__all__ = ["find_place", "flip", "flip_stored"]
 
-FLIPPED_BITS: Final = 0xF0
+_FLIPPED_BITS: Final = 0xF0
 """The bits of the byte that are flipped: those of its high half."""
 
 
@@ -58,7 +62,27 @@ def flip(manager: CacheManager, place: m.Place) -> None:
 
     Mutates: the pool.
     """
-    _pools(manager).storage(place.group)[place.page, place.offset] ^= FLIPPED_BITS
+    _pools(manager).storage(place.group)[place.page, place.offset] ^= _FLIPPED_BITS
+
+
+def flip_stored(store: LocalStore, stored: StoredObject) -> Fault | None:
+    """Flip bits of one byte of the first page of a stored object, as a failing disk would.
+
+    Returns:
+        What was wrong with the object already; then nothing is flipped.
+
+    Mutates: the object's file.
+    """
+    told = describe(store, stored)
+    if isinstance(told, Fault):
+        return told
+    page = told.pages[0]
+    with (store.root / "objects" / stored.name).open("r+b") as file:
+        file.seek(page.offset + page.num_bytes // 2)
+        (byte,) = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ _FLIPPED_BITS]))
+    return None
 
 
 def _group_of(layout: CacheLayout, kind: Kind) -> GroupSpec:

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kvstrata import CacheManager, Kind, Request
-from kvstrata.tiers.checking import describe
-from kvstrata.tiers.format import Fault
 from kvstrata.tiers.local import LocalStore
 
-from ..demo.places import FLIPPED_BITS, find_place, flip
+from ..demo.places import find_place, flip, flip_stored
 
 __all__ = ["damage_object", "flip_page"]
 
@@ -53,15 +51,7 @@ def damage_object(manager: CacheManager, folder: Path, requests: Iterable[Reques
     store = LocalStore(folder)
     for stored in store.objects():
         name = Path(stored.name)
-        if name.suffix == ".block" and name.stem in wanted:
-            told = describe(store, stored)
-            if isinstance(told, Fault):
-                continue
-            page = told.pages[0]
-            with (folder / "objects" / name).open("r+b") as file:
-                file.seek(page.offset + page.num_bytes // 2)
-                (byte,) = file.read(1)
-                file.seek(-1, 1)
-                file.write(bytes([byte ^ FLIPPED_BITS]))
+        is_wanted = name.suffix == ".block" and name.stem in wanted
+        if is_wanted and flip_stored(store, stored) is None:
             return f"object {name.name}"
     return None

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kvstrata import Kind, KvstrataError
+from kvstrata import Kind
 
+from ..demo.messages import Failed, Opened
 from .config import LoadConfig
 from .talk import Talk
-
-if TYPE_CHECKING:
-    from kvstrata import Recovery
 
 __all__ = ["Beat", "Counts", "Damage", "End", "Failed", "Flip", "Heard", "Open", "Opened", "Told"]
 
@@ -22,13 +20,6 @@ class Open:
 
     config: LoadConfig
     talks: dict[int, Talk]
-
-
-@dataclass(frozen=True)
-class Opened:
-    """It serves; ``recovery`` is what its manager found."""
-
-    recovery: Recovery | None
 
 
 @dataclass
@@ -115,10 +106,3 @@ class Told:
 @dataclass(frozen=True)
 class End:
     """Close the manager and end."""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The engine could not go on, with the error that says why."""
-
-    error: KvstrataError
