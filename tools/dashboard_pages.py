@@ -12,6 +12,8 @@ from kvstrata.dashboard.alerts import ALERTS, GROUPS, RECORDING_RULES, runbook
 from kvstrata.dashboard.grafana import build_files, dashboards
 from kvstrata.dashboard.metrics import LABELS, SECTIONS, Metric
 
+from .markdown import between, table
+
 __all__ = ["DEPLOY", "DOCS", "deployed", "filled", "pages", "runbooks"]
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
@@ -20,18 +22,11 @@ DEPLOY: Final = _ROOT / "deploy"
 END: Final = "<!-- end -->"
 
 
-def _table(head: str, rows: list[tuple[str, ...]]) -> str:
-    columns = head.split(" | ")
-    lines = ["| " + head + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
 def _metrics() -> str:
     parts = []
     for title, metrics in SECTIONS:
         rows = [_metric(metric) for metric in metrics]
-        parts.append(f"### {title}\n\n{_table('metric | type | labels | meaning | source', rows)}")
+        parts.append(f"### {title}\n\n{table('metric | type | labels | meaning | source', rows)}")
     return "\n\n".join(parts)
 
 
@@ -47,7 +42,7 @@ def _labels() -> str:
         if len(label.values) > 12:
             values = f"{len(label.values)} values, listed in events.md"
         rows.append((f"`{label.name}`", label.help, values))
-    return _table("label | meaning | values", rows)
+    return table("label | meaning | values", rows)
 
 
 def _buckets() -> str:
@@ -57,7 +52,7 @@ def _buckets() -> str:
         for metric in metrics
         if metric.buckets
     ]
-    return _table("histogram | upper bounds", rows)
+    return table("histogram | upper bounds", rows)
 
 
 def _alerts() -> str:
@@ -71,12 +66,12 @@ def _alerts() -> str:
         for group in GROUPS.values()
         for alert in group
     ]
-    return _table("alert | severity | for | what was observed", rows)
+    return table("alert | severity | for | what was observed", rows)
 
 
 def _recordings() -> str:
     rows = [(f"`{rule.name}`", f"`{rule.expression}`") for rule in RECORDING_RULES]
-    return _table("recorded series | expression", rows)
+    return table("recorded series | expression", rows)
 
 
 def _dashboards() -> str:
@@ -85,7 +80,7 @@ def _dashboards() -> str:
         count = sum(1 for panel in board.panels or [] if panel.type_val != "row")
         title, text = str(board.title), str(board.description)
         rows.append((title, f"`{board.uid}`", f"{name}.json", str(count), text))
-    return _table("dashboard | uid | file | panels | what it answers", rows)
+    return table("dashboard | uid | file | panels | what it answers", rows)
 
 
 def _tables() -> dict[str, str]:
@@ -105,14 +100,10 @@ def filled(text: str) -> str:
     Raises:
         ValueError: a marker has no end.
     """
-    for name, table in _tables().items():
+    for name, made in _tables().items():
         begin = f"<!-- {name} -->\n"
         if begin in text:
-            before, _, rest = text.partition(begin)
-            _, end, after = rest.partition(END)
-            if not end:
-                raise ValueError(f"expected {END} after {begin.strip()}, found none")
-            text = f"{before}{begin}{table}\n{END}{after}"
+            text = between(text, begin, END, f"{made}\n")
     return text
 
 

@@ -27,6 +27,8 @@ from kvstrata.core.events import (
 )
 from kvstrata.core.states import TRANSITIONS, PageState
 
+from .markdown import table
+
 Code = TypeVar("Code", bound=IntEnum)
 
 __all__ = ["PAGE", "render", "tables"]
@@ -247,13 +249,6 @@ FIELDS: Final = {
 }
 
 
-def _table(head: str, rows: Iterable[Iterable[object]]) -> str:
-    columns = head.split(" | ")
-    lines = ["| " + head + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
 def _fields_of(dtype: np.dtype[np.void]) -> Mapping[str, Any]:
     return dtype.fields or {}
 
@@ -264,7 +259,7 @@ def _head() -> str:
         dtype, offset, *_ = _fields_of(EVENT_DTYPE)[name]
         if name in HEAD:
             rows.append((offset, dtype.itemsize, name, HEAD[name]))
-    return _table("byte | size | field | meaning", rows)
+    return table("byte | size | field | meaning", rows)
 
 
 def _payloads() -> str:
@@ -275,17 +270,17 @@ def _payloads() -> str:
             if not name.startswith("_"):
                 cells = (f"`{kind.name}`", 32 + offset, part.itemsize, name, FIELDS[name])
                 rows.append(cells)
-    return _table("type | byte | size | field | meaning", rows)
+    return table("type | byte | size | field | meaning", rows)
 
 
 def _numbered(head: str, kind: Iterable[Code], meanings: Mapping[Code, str]) -> str:
     rows = [(int(each), f"`{each.name}`", meanings[each]) for each in kind]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _flags() -> str:
     rows = [(value, f"`{name}`", meaning) for name, (value, meaning) in FLAGS.items()]
-    return _table("bit | name | meaning", sorted(rows))
+    return table("bit | name | meaning", sorted(rows))
 
 
 def _transitions() -> str:
@@ -293,7 +288,7 @@ def _transitions() -> str:
         (f"`{state.name}`", f"`{event.name}`", f"`{after.name}`", meaning)
         for (state, event), (after, meaning) in TRANSITIONS.items()
     ]
-    return _table("state | event | state after | meaning", rows)
+    return table("state | event | state after | meaning", rows)
 
 
 def tables() -> dict[str, Callable[[], str]]:

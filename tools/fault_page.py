@@ -16,6 +16,8 @@ from tests.system.disk_cells import DISK_CELLS, DiskOutcome, run_disk_cell
 from tests.system.fault_cells import Outcome, run_cell
 from tests.system.fault_matrix import FAULTS, KINDS, not_applicable
 
+from .markdown import between, table
+
 __all__ = [
     "BEGIN",
     "COLUMNS",
@@ -114,7 +116,7 @@ def published(page: str) -> list[Row]:
     """
     lines = [
         tuple(cell.strip() for cell in line.strip("|").split("|"))
-        for line in _matrix(page)[1].splitlines()
+        for line in _matrix(page).splitlines()
         if not line.startswith("|---")
     ]
     if lines[:1] != [COLUMNS]:
@@ -128,18 +130,14 @@ def render(page: str, rows: Iterator[Row] | list[Row]) -> str:
     Raises:
         ValueError: it has no matrix.
     """
-    lines = [COLUMNS, *rows]
-    shown = ["| " + " | ".join(line) + " |" for line in lines]
-    shown.insert(1, "|" + "---|" * len(COLUMNS))
-    found = _matrix(page)
-    return page[: found.start(1)] + "\n".join(shown) + "\n" + page[found.end(1) :]
+    return between(page, BEGIN, END, table(" | ".join(COLUMNS), rows) + "\n")
 
 
-def _matrix(page: str) -> re.Match[str]:
+def _matrix(page: str) -> str:
     found = re.search(re.escape(BEGIN) + "(.*?)" + re.escape(END), page, re.DOTALL)
     if found is None:
         raise ValueError(f"expected a page with {BEGIN.strip()} and {END}, found none of them")
-    return found
+    return found[1]
 
 
 if __name__ == "__main__":

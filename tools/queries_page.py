@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Final
 
 from kvstrata.eventstore.history.analytics import Query, queries
+from kvstrata.eventstore.history.analytics.query import Column, Parameter
+
+from .markdown import between, table
 
 __all__ = ["EXAMPLES", "PAGE", "render"]
 
@@ -35,12 +37,7 @@ EXAMPLES: Final = {
 def render(text: str) -> str:
     """The page with its generated part as it must be."""
     generated = "\n\n".join(_section(query) for query in queries())
-    return re.sub(
-        r"(<!-- queries -->\n).*?(<!-- end -->)",
-        lambda found: f"{found[1]}\n{generated}\n\n{found[2]}",
-        text,
-        flags=re.DOTALL,
-    )
+    return between(text, "<!-- queries -->\n", "<!-- end -->", f"\n{generated}\n\n")
 
 
 def _section(query: Query) -> str:
@@ -53,18 +50,22 @@ def _section(query: Query) -> str:
         f"kvstrata query cache-log {EXAMPLES[query.name]}",
         "```",
         "",
-        "| parameter | default | meaning |",
-        "|---|---|---|",
+        table("parameter | default | meaning", (_parameter(one) for one in query.parameters)),
+        "",
+        table("column | unit | meaning", (_column(one) for one in query.columns)),
     ]
-    for parameter in query.parameters:
-        default = parameter.default
-        shown = "empty" if isinstance(default, str) else f"`{default:g}`"
-        lines.append(f"| `{parameter.name}` | {shown} | {parameter.meaning} |")
-    lines += ["", "| column | unit | meaning |", "|---|---|---|"]
-    for column in query.columns:
-        unit = {"1": "", "name": "", "time": "UTC"}.get(column.unit, column.unit)
-        lines.append(f"| `{column.name}` | {unit} | {column.meaning} |")
     return "\n".join(lines)
+
+
+def _parameter(parameter: Parameter) -> tuple[str, str, str]:
+    default = parameter.default
+    shown = "empty" if isinstance(default, str) else f"`{default:g}`"
+    return f"`{parameter.name}`", shown, parameter.meaning
+
+
+def _column(column: Column) -> tuple[str, str, str]:
+    unit = {"1": "", "name": "", "time": "UTC"}.get(column.unit, column.unit)
+    return f"`{column.name}`", unit, column.meaning
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from typing import Final
 
 from kvstrata.core.checks import CHECKS, LAYERS
 
+from . import markdown
+
 __all__ = ["BEGIN", "END", "PAGE", "render", "table"]
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "validation.md"
@@ -19,20 +21,17 @@ END: Final = "<!-- checks: end -->"
 
 def table() -> str:
     """The checks, one row each, layers in order."""
-    lines = [
-        "| layer | reason | metric label | groups | what must hold |",
-        "|---|---|---|---|---|",
-    ]
-    for check in sorted(CHECKS, key=lambda check: check.layer):
-        cells = (
+    rows = [
+        (
             f"{check.layer} {LAYERS[check.layer]}",
             f"`{check.reason.name}`",
             f"`{check.reason.name.lower()}`",
             check.kinds,
             " ".join(check.question.split()),
         )
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        for check in sorted(CHECKS, key=lambda check: check.layer)
+    ]
+    return markdown.table("layer | reason | metric label | groups | what must hold", rows) + "\n"
 
 
 def render(text: str) -> str:
@@ -41,11 +40,7 @@ def render(text: str) -> str:
     Raises:
         ValueError: the page has no markers.
     """
-    before, _, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise ValueError(f"expected {BEGIN.strip()} and {END} in {PAGE.name}, found none")
-    return f"{before}{BEGIN}{table()}{END}{after}"
+    return markdown.between(text, BEGIN, END, table())
 
 
 if __name__ == "__main__":
