@@ -1,20 +1,18 @@
 """Tables of names beside the events: what the numbers in them stand for."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import duckdb
 
 from kvstrata.core.arena import ArenaParams
+from kvstrata.core.checks import LAYERS
 from kvstrata.core.events import EventType, Reason, ResumeSource
 from kvstrata.core.groups import Kind
 from kvstrata.core.layout import CacheLayout
 from kvstrata.core.states import PageState
 
-__all__ = ["LAYERS", "add_lookups"]
-
-LAYERS: Final = ("bytes", "block", "abi", "intersection", "alignment")
-"""Validation layers by the number that VALIDATION_FAILED bears."""
+__all__ = ["add_lookups"]
 
 
 def add_lookups(
@@ -32,7 +30,7 @@ def add_lookups(
         ("reasons", [(int(one), one.name) for one in Reason]),
         ("states", [(int(one), one.name) for one in PageState]),
         ("sources", [(int(one), one.name.lower()) for one in ResumeSource]),
-        ("layers", list(enumerate(LAYERS))),
+        ("layers", list(LAYERS.items())),
     ):
         connection.execute(f"CREATE TABLE {table} (code INTEGER PRIMARY KEY, name VARCHAR)")
         _insert(connection, table, names)

@@ -34,7 +34,7 @@ def test_failures_by_minute_layer_reason_and_kind(story: Story) -> None:
     words = ("time", "layer", "reason", "kind", "tier", "failures")
     assert [tuple(row[word] for word in words) for row in story.ask("failures")] == [
         (0, "bytes", "CHECKSUM_MISMATCH", "SWA", 0, 2),
-        (60, "block", "INDEX_STALE", "INDEXER", 0, 1),
+        (60, "LCM block", "INDEX_STALE", "INDEXER", 0, 1),
         (60, "bytes", "CHECKSUM_MISMATCH", "SWA", 0, 1),
         (60, "object", "OBJECT_TRUNCATED", "DISK", 1, 1),
     ]
