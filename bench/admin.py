@@ -14,19 +14,15 @@ nobody asks. Medians of rounds whose order alternates. Results, ``bench/results/
      "series": n, "goals": [{"name", "value", "limit", "unit", "at_most", "holds"}]}
 """
 
-import argparse
-import http.client
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import urlsplit
 
 from rich.console import Console
+from stores.calling import arguments_of, print_goals, scratch, write_results
 from stores.figures import Goal, in_turn, machine, medians
+from stores.served import Served
 from stores.traffic import write_log
 
 RESULTS = Path(__file__).resolve().parent / "results" / "admin.json"
@@ -45,52 +41,6 @@ QUESTIONS = {
     "events": "/v1/events",
     "metrics": "/metrics",
 }
-
-
-class Served:
-    """``kvstrata serve`` as a process of its own, and one connection to it.
-
-    Args:
-        directory: of the log.
-        shared: where its ring is.
-    """
-
-    def __init__(self, directory: Path, shared: Path) -> None:
-        program = "from kvstrata.api.cli import main; main()"
-        command = [sys.executable, "-c", program, "serve", str(directory), "--port", "0", "--json"]
-        command += ["--shared-memory-root", str(shared)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        place = urlsplit(json.loads(self._process.stdout.readline())["url"])
-        self._connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=60)
-
-    def ask(self, path: str) -> bytes:
-        while True:
-            self._connection.request("GET", path)
-            answer = self._connection.getresponse()
-            body = answer.read()
-            if answer.status != 429:  # no more than a client may: the goal is a server's cost
-                assert answer.status in (200, 503), (path, answer.status, body[:200])
-                return body
-            time.sleep(0.2)
-
-    def wait_until_ready(self) -> int:
-        """The last event applied, once nothing is left to apply."""
-        while True:
-            found = json.loads(self.ask("/readyz"))
-            if found["is_ready"] and not found["lag_events"] and found["seqno"]:
-                return int(found["seqno"])
-            time.sleep(0.2)
-
-    def cpu_s(self) -> float:
-        """CPU time of all its threads so far."""
-        threads = Path(f"/proc/{self._process.pid}/task").iterdir()
-        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
-
-    def close(self) -> None:
-        self._connection.close()
-        self._process.terminate()
-        self._process.wait(30)
 
 
 def asked(served: Served, path: str, idle_share: float, requests: int) -> dict[str, float]:
@@ -167,30 +117,18 @@ def print_results(results: dict[str, Any], console: Console) -> None:
             f"{name:24s} {one['cpu_ms']:8.2f} ms of CPU, {one['wall_ms']:8.2f} ms, "
             f"{one['bytes']:10,.0f} bytes"
         )
-    for goal in results["goals"]:
-        fields = {name: value for name, value in goal.items() if name != "holds"}
-        console.print(str(Goal(**fields)))
+    print_goals(results)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="a tenth of the blocks, for CI")
+    parser = arguments_of(__doc__, RESULTS, "a tenth of the blocks, for CI")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=None, help=f"default: results/{RESULTS.name}")
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     arguments = parser.parse_args()
     blocks = BLOCKS // 10 if arguments.quick else BLOCKS
-    with (
-        TemporaryDirectory(prefix="kvstrata-bench-") as root,
-        TemporaryDirectory(prefix="kvstrata-bench-", dir="/dev/shm") as shared,
-    ):
-        results = measure(blocks, arguments.rounds, arguments.quick, Path(root), Path(shared))
+    with scratch() as (root, shared):
+        results = measure(blocks, arguments.rounds, arguments.quick, root, shared)
     out = arguments.out or (None if arguments.quick else RESULTS)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(results, indent=1) + "\n")
+    write_results(results, out)
     if arguments.json:
         print(json.dumps(results))
     else:

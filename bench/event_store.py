@@ -29,17 +29,14 @@ limit). ``first`` is the first open of a process: it also reads compiled code fr
 is there in a full run alone. N pages are those of each history pool.
 """
 
-import argparse
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.console import Console
 from stores import durable, opening, starting
+from stores.calling import arguments_of, scratch, write_results
 from stores.figures import Goal, machine
 from stores.replaying import ReplayLog
 from stores.tables import print_results
@@ -72,19 +69,6 @@ class Sizes:
 
 FULL = Sizes(3, 3.0, {1 << 16: 1.0, 1 << 20: 3.0}, 10_000_000, 1_000_000, 100_000)
 QUICK = Sizes(1, 0.7, {1 << 14: 0.0}, 300_000, 100_000, 20_000)
-
-
-@contextmanager
-def scratch(folder: Path | None) -> Iterator[tuple[Path, Path]]:
-    """A folder on the disk to measure, and one in shared memory; both go afterwards."""
-    memory = Path("/dev/shm")
-    with (
-        TemporaryDirectory(prefix="kvstrata-bench-", dir=folder) as disk,
-        TemporaryDirectory(
-            prefix="kvstrata-bench-", dir=memory if memory.is_dir() else None
-        ) as shared,
-    ):
-        yield Path(disk), Path(shared)
 
 
 def measure_logs(
@@ -153,15 +137,10 @@ def measure(sizes: Sizes, wanted: list[str], quick: bool, disk: Path, shared: Pa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="small sizes, for CI")
+    parser = arguments_of(__doc__, RESULTS, "small sizes, for CI")
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--only", action="append", choices=SECTIONS, help="a part of it")
     parser.add_argument("--dir", type=Path, default=None, help="a folder on the disk to measure")
-    parser.add_argument("--out", type=Path, default=None, help=f"default: results/{RESULTS.name}")
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     arguments = parser.parse_args()
     sizes = QUICK if arguments.quick else FULL
     if arguments.rounds is not None:
@@ -171,9 +150,7 @@ def main() -> None:
         results = measure(sizes, wanted, arguments.quick, disk, shared)
     is_whole = not arguments.quick and not arguments.only
     out = arguments.out or (RESULTS if is_whole else None)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(results, indent=1) + "\n")
+    write_results(results, out)
     if arguments.json:
         print(json.dumps(results))
     else:

@@ -21,17 +21,16 @@ rates (``_per_s``) are of its CPU time, so that what else the machine does shows
 ``memory_bytes`` is how much more the process held after the second half than after the first.
 """
 
-import argparse
 import json
 import resource
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
+from stores.calling import arguments_of, print_goals, scratch, write_results
 from stores.figures import Goal, in_turn, machine, medians, timed
 from stores.traffic import chat_config, chat_layout, write_log
 
@@ -158,32 +157,19 @@ def print_results(results: dict[str, Any], console: Console) -> None:
             f"{one['cpu_s'] / results['events'] * 1e9:6.1f} ns of CPU an event"
         )
     console.print(f"grown by {results['follow']['memory_bytes'] / 1e6:.1f} MB over the second half")
-    for goal in results["goals"]:
-        fields = {name: value for name, value in goal.items() if name != "holds"}
-        console.print(str(Goal(**fields)))
+    print_goals(results)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="small sizes, for CI")
+    parser = arguments_of(__doc__, RESULTS, "small sizes, for CI")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--events", type=int, default=None)
-    parser.add_argument("--out", type=Path, default=None, help=f"default: results/{RESULTS.name}")
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     arguments = parser.parse_args()
     num_events = arguments.events or (300_000 if arguments.quick else 10_000_000)
-    memory = Path("/dev/shm")
-    with (
-        TemporaryDirectory(prefix="kvstrata-bench-") as root,
-        TemporaryDirectory(prefix="kvstrata-bench-", dir=memory) as shared,
-    ):
-        results = measure(num_events, arguments.rounds, arguments.quick, Path(root), Path(shared))
+    with scratch() as (root, shared):
+        results = measure(num_events, arguments.rounds, arguments.quick, root, shared)
     out = arguments.out or (None if arguments.quick or arguments.events else RESULTS)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(results, indent=1) + "\n")
+    write_results(results, out)
     if arguments.json:
         print(json.dumps(results))
     else:

@@ -19,25 +19,21 @@ twice. Only CPU time of the engine's own thread counts (``time.thread_time``), p
 ``cpu_s`` is the median of a step's; ``share_more`` the median over rounds of observed / plain - 1.
 """
 
-import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
+from stores.calling import arguments_of, print_goals, scratch, write_results
 from stores.figures import Goal, machine
+from stores.served import Served
 
 from kvstrata import CacheConfig, CacheManager, LogConfig, Request
 from kvstrata.engines.transformers.engine import Engine
@@ -84,15 +80,7 @@ class Run:
 @contextmanager
 def watched(run: Run, shared: Path) -> Iterator[None]:
     """A follower in this process, and an admin API beside it that is asked."""
-    port = 8437
-    command = [
-        *(str(Path(sys.executable).with_name("kvstrata")), "serve", str(run.directory)),
-        *("--port", str(port), "--shared-memory-root", str(shared)),
-    ]
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
-    server = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    served = Served(run.directory, shared)
     done = threading.Event()
     answers: list[int] = []
 
@@ -100,18 +88,14 @@ def watched(run: Run, shared: Path) -> Iterator[None]:
         number = 0
         while not done.wait(0.5):
             for path in ["/v1/blocks?limit=100", *(["/metrics"] if number % 2 else [])]:
-                try:
-                    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as one:
-                        answers.append(len(one.read()))
-                except OSError:
-                    answers.append(0)
+                answers.append(len(served.ask(path)))
             number += 1
 
     asker = threading.Thread(target=ask, daemon=True)
+    asker.start()
     try:
         with Follower(run.directory, shared_memory_root=shared) as follower:
             follower.start()
-            asker.start()
             yield
             run.manager.flush()
             deadline_s = time.monotonic() + 10
@@ -122,8 +106,7 @@ def watched(run: Run, shared: Path) -> Iterator[None]:
     finally:
         done.set()
         asker.join()
-        server.terminate()
-        server.wait()
+        served.close()
     assert any(answers), "the admin API never answered"
 
 
@@ -136,12 +119,11 @@ def measure(rounds: int, requests: int, quick: bool, root: Path, shared: Path) -
         run.turn(2)  # compiled code is loaded
     found: dict[str, list[tuple[float, int]]] = {"plain": [], "observed": []}
     with watched(observed, shared):
-        time.sleep(0.0 if quick else 5.0)  # the API is up
         for number in range(rounds):
             order = [("plain", plain), ("observed", observed)]
             for name, run in order if number % 2 == 0 else order[::-1]:
                 found[name].append(run.turn(requests))
-        time.sleep(8.0 if quick else 1.0)
+        time.sleep(1.0)
     progress = observed.manager.scrub_progress()
     assert progress.rounds or progress.pages, progress
     for run in (plain, observed):
@@ -167,25 +149,15 @@ def measure(rounds: int, requests: int, quick: bool, root: Path, shared: Path) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="small sizes, for CI")
+    parser = arguments_of(__doc__, RESULTS, "small sizes, for CI")
     parser.add_argument("--rounds", type=int, default=None)
-    parser.add_argument("--out", type=Path, default=None, help=f"default: results/{RESULTS.name}")
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     arguments = parser.parse_args()
     rounds = arguments.rounds or (4 if arguments.quick else 30)
     requests = 1 if arguments.quick else 4
-    with (
-        TemporaryDirectory(prefix="kvstrata-bench-") as root,
-        TemporaryDirectory(prefix="kvstrata-bench-", dir=Path("/dev/shm")) as shared,
-    ):
-        results = measure(rounds, requests, arguments.quick, Path(root), Path(shared))
+    with scratch() as (root, shared):
+        results = measure(rounds, requests, arguments.quick, root, shared)
     out = arguments.out or (None if arguments.quick or arguments.rounds else RESULTS)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(results, indent=1) + "\n")
+    write_results(results, out)
     if arguments.json:
         print(json.dumps(results))
         return
@@ -193,9 +165,7 @@ def main() -> None:
     for name in ("plain", "observed"):
         one = results[name]
         console.print(f"{name:9s} {one['cpu_s'] * 1e3:7.3f} ms of CPU a step, {one['steps']} steps")
-    for goal in results["goals"]:
-        fields = {name: value for name, value in goal.items() if name != "holds"}
-        console.print(str(Goal(**fields)))
+    print_goals(results)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ model is restored from disk and computed again. Results, ``bench/results/tiers.j
 SUBJECT is kvstrata, fio (the limit; absent where it is not installed), safetensors or plain.
 """
 
-import argparse
 import json
 import shutil
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from typing import Any
 
 from rich.console import Console
 from shelves import limits, others, prefix, restoring
+from stores.calling import arguments_of, print_goals, write_results
 from stores.figures import Goal, in_turn, machine
 
 RESULTS = Path(__file__).resolve().parent / "results" / "tiers.json"
@@ -133,20 +133,14 @@ def goals(results: dict[str, Any], sizes: Sizes) -> list[Goal]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="small sizes, for CI")
+    parser = arguments_of(__doc__, RESULTS, "small sizes, for CI")
     parser.add_argument("--dir", type=Path, default=None, help="a folder on the disk to measure")
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     arguments = parser.parse_args()
     sizes = QUICK if arguments.quick else FULL
     with TemporaryDirectory(prefix="kvstrata-bench-", dir=arguments.dir) as name:
         results = measure(sizes, Path(name), Console(stderr=True))
     results["quick"] = arguments.quick
-    if not arguments.quick:
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    write_results(results, arguments.out or (None if arguments.quick else RESULTS))
     if arguments.json:
         print(json.dumps(results))
         return
@@ -158,8 +152,7 @@ def main() -> None:
             f"{one['tokens']:8,} tokens: computed {one['computed_wall_s']:8.3f} s, "
             f"restored {one['restored_wall_s'] * 1e3:8.1f} ms"
         )
-    for goal in results["goals"]:
-        print(Goal(*(goal[key] for key in ("name", "value", "limit", "unit", "at_most"))))
+    print_goals(results)
 
 
 if __name__ == "__main__":

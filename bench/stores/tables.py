@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from .figures import Goal
+from .calling import print_goals
 
 Rows = list[list[str]]
 
@@ -26,9 +26,7 @@ def print_results(results: dict[str, Any]) -> None:
     if "start" in results:
         heads = ["", "wall s", "CPU s", "of it import", "of it open"]
         _print(console, "Start of a process", heads, _start(results["start"]))
-    for goal in results["goals"]:
-        kept = {name: value for name, value in goal.items() if name != "holds"}
-        print(Goal(**kept))
+    print_goals(results)
 
 
 def _print(console: Console, title: str, heads: list[str], rows: Rows) -> None:
