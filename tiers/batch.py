@@ -15,19 +15,16 @@ from crc32c import crc32c
 
 from kvstrata.core.words import Arena
 
-from .fields import CRC, TRAILER, TRAILER_MAGIC, Header
+from .fields import CRC, HEAD_FIELDS, ROW_FIELDS, TRAILER, TRAILER_MAGIC, Header, bytes_of
 from .format import ObjectId, Schema, encode
 from .schema import HEAD_BYTES, POSITIONS, ROW_BYTES, TRAILER_BYTES
 
 __all__ = ["Batch", "Targets"]
 
-Bytes2 = npt.NDArray[np.uint8]
-
-_KEY: Final = slice(40, 56)
-_PARENT: Final = slice(56, 72)
-_POSITION: Final = slice(72, 80)
-_CHECKSUM_AT: Final = 32
-"""In a row of the header."""
+_KEY: Final = bytes_of(HEAD_FIELDS, "key")
+_PARENT: Final = bytes_of(HEAD_FIELDS, "parent key")
+_POSITION: Final = bytes_of(HEAD_FIELDS, "position")
+_CHECKSUM: Final = bytes_of(ROW_FIELDS, "page checksum")
 
 
 class Targets(Protocol):
@@ -70,14 +67,8 @@ class Batch:
         self._fixed = np.ones(header_bytes, dtype=np.bool_)
         for varies in (_KEY, _PARENT, _POSITION):
             self._fixed[varies] = False
-        self._at = [
-            slice(start, start + 8)
-            for start in range(
-                HEAD_BYTES + _CHECKSUM_AT,
-                HEAD_BYTES + len(self._sizes) * ROW_BYTES,
-                ROW_BYTES,
-            )
-        ]
+        rows = range(HEAD_BYTES, HEAD_BYTES + len(self._sizes) * ROW_BYTES, ROW_BYTES)
+        self._at = [slice(row + _CHECKSUM.start, row + _CHECKSUM.stop) for row in rows]
         for varies in self._at:
             self._fixed[varies] = False
         self._fixed[-CRC.size :] = False

@@ -27,6 +27,7 @@ __all__ = [
     "Fault",
     "Header",
     "Page",
+    "bytes_of",
 ]
 
 Bytes = bytes | bytearray | memoryview
@@ -72,6 +73,17 @@ def _struct(fields: tuple[tuple[str, str], ...], num_bytes: int) -> struct.Struc
     if packed.size != num_bytes:
         raise InvariantViolation(f"object format: {packed.size} bytes, expected {num_bytes}")
     return packed
+
+
+def bytes_of(fields: tuple[tuple[str, str], ...], name: str) -> slice:
+    """Where a field lies among these. Raises InvariantViolation where there is none."""
+    at = 0
+    for known, code in fields:
+        end = at + struct.calcsize(f"<{code}")
+        if known == name:
+            return slice(at, end)
+        at = end
+    raise InvariantViolation(f"object format: expected a field {name!r}, found none")
 
 
 HEAD: Final = _struct(HEAD_FIELDS, HEAD_BYTES)
