@@ -59,8 +59,7 @@ class LogDirectory:
     @property
     def first_seqno(self) -> int:
         """The first event that retention has left."""
-        segments = LogPaths(self.path).segment_files()
-        return int(segments[0].stem) if segments else 1
+        return LogPaths(self.path).first_seqno() or 1
 
     @property
     def has_writer(self) -> bool:

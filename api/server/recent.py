@@ -160,5 +160,4 @@ class RareEvents:
 
 
 def _first_seqno(directory: Path) -> int:
-    segments = LogPaths(directory).segment_files()
-    return int(segments[0].stem) if segments else 1
+    return LogPaths(directory).first_seqno() or 1

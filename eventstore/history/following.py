@@ -71,14 +71,13 @@ class Following:
 
     def first_seqno(self) -> int:
         """Of the first event that the log still holds."""
-        segments = self.paths.segment_files()
-        return int(segments[0].stem) if segments else self.seqno + 1
+        return self.paths.first_seqno() or self.seqno + 1
 
     def _check_start(self, started_at: int) -> None:
-        segments = self.paths.segment_files()
-        first = int(segments[0].stem) if segments else 1
+        first = self.paths.first_seqno() or 1
         if first > started_at + 1:
-            damage = Damage(segments[0], 0, "START_MISSING", f"a log that begins with {first}")
+            path = self.paths.segment(first)
+            damage = Damage(path, 0, "START_MISSING", f"a log that begins with {first}")
             raise refusal(damage, f"a snapshot at event {first - 1} or later")
 
     def has_snapshot_after(self, seqno: int) -> bool:

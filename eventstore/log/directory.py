@@ -92,6 +92,11 @@ class LogPaths:
         """Segments, oldest first."""
         return _numbered(self.segments, SEGMENT_SUFFIX)
 
+    def first_seqno(self) -> int | None:
+        """The first event that retention has left, None where there is no segment."""
+        segments = self.segment_files()
+        return int(segments[0].stem) if segments else None
+
     def snapshot_files(self) -> list[Path]:
         """Snapshots, oldest first."""
         return _numbered(self.snapshots, SNAPSHOT_SUFFIX)
