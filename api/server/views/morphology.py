@@ -21,21 +21,16 @@ from kvstrata.core.words import (
     HOLDER_KIND,
     HOLDER_LEASE,
     HOLDER_PARTIAL,
-    KERNEL_READY,
-    MAPPING_READY,
     META_NUM_HISTORY,
     PAGE_ENTRIES,
     PAGE_HEAD,
     PAGE_STAMP,
     PAGE_STATE,
     PAGE_UNIT,
-    POOL_ABI,
     POOL_ENTRIES,
     POOL_FIRST,
     POOL_PARTNER,
-    POOL_READY,
     POOL_ROWS,
-    POOL_VERSION,
     POOL_WINDOW,
     STAMP_DIRTY,
     STAMP_OVERLAP,
@@ -54,7 +49,7 @@ from kvstrata.core.words import (
     VERSION_MASK,
 )
 
-from .pages import bit_names
+from .pages import bit_names, reader_of
 from .words import hex_key
 
 __all__ = ["MOST_CHILDREN", "page_details", "segment_of"]
@@ -95,12 +90,7 @@ def page_details(tables: Tables, layout: CacheLayout, index: int, group: int) ->
         }
         if is_stamped
         else None,
-        "reader": {
-            "abi": int(pool[POOL_ABI]),
-            "version": int(pool[POOL_VERSION]),
-            "is_kernel_ready": bool(pool[POOL_READY] & KERNEL_READY),
-            "is_mapping_ready": bool(pool[POOL_READY] & MAPPING_READY),
-        },
+        "reader": reader_of(pool),
         "index_version": _partner_version(tables, group, is_block, unit) if is_stamped else None,
         "unit": None if is_free else _unit(tables, layout, is_block, unit),
         "holders": [] if is_free else holders_of(tables, is_block, unit),

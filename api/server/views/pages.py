@@ -21,6 +21,8 @@ from kvstrata.core.words import (
     HOLDER_KIND,
     HOLDER_NUM_IMAGES,
     HOLDER_PARTIAL,
+    KERNEL_READY,
+    MAPPING_READY,
     META_NUM_HISTORY,
     PAGE_CHECKSUM,
     PAGE_ENTRIES,
@@ -28,8 +30,11 @@ from kvstrata.core.words import (
     PAGE_SEQNO,
     PAGE_STATE,
     PAGE_UNIT,
+    POOL_ABI,
     POOL_FIRST,
+    POOL_READY,
     POOL_SLOTS,
+    POOL_VERSION,
     TIERS_MASK,
     UNIT_BUILDING,
     UNIT_INDEXED,
@@ -50,6 +55,7 @@ __all__ = [
     "describe_rows",
     "find_pages",
     "page_index",
+    "reader_of",
     "take_rows",
     "tier_bits",
 ]
@@ -300,6 +306,20 @@ def describe_rows(
 
 def _checksum(page: list[int]) -> str | None:
     return hex_word(page[PAGE_CHECKSUM]) if page[PAGE_STATE] == PageState.SEALED else None
+
+
+def reader_of(pool: Indices) -> dict[str, Any]:
+    """What the kernel that reads a pool expects of its pages, and whether it can read.
+
+    Args:
+        pool: int64[POOL_WORDS], its row of the table of pools.
+    """
+    return {
+        "abi": int(pool[POOL_ABI]),
+        "version": int(pool[POOL_VERSION]),
+        "is_kernel_ready": bool(pool[POOL_READY] & KERNEL_READY),
+        "is_mapping_ready": bool(pool[POOL_READY] & MAPPING_READY),
+    }
 
 
 def bit_names(bits: int, tier_names: tuple[str, ...]) -> list[str]:

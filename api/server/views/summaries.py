@@ -13,13 +13,8 @@ from kvstrata.core.layout import CacheLayout
 from kvstrata.core.states import PageState
 from kvstrata.core.words import (
     CHECKPOINT_TIERS,
-    KERNEL_READY,
-    MAPPING_READY,
-    POOL_ABI,
     POOL_COUNTS,
-    POOL_READY,
     POOL_SLOTS,
-    POOL_VERSION,
     STORED_KEY_0,
     STORED_KEY_1,
     STORED_POSITION,
@@ -28,7 +23,7 @@ from kvstrata.core.words import (
 from kvstrata.eventstore.history.histogram import Histogram
 from kvstrata.eventstore.history.tally import Tally
 
-from .pages import bit_names, tier_bits
+from .pages import bit_names, reader_of, tier_bits
 from .words import hex_key
 
 __all__ = [
@@ -57,12 +52,7 @@ def pools(tables: Tables, layout: CacheLayout) -> list[dict[str, Any]]:
                 "page_bytes": group.page_bytes,
                 "pool_bytes": slots * group.page_bytes,
                 "pages": {state.name: counts[state] for state in PageState},
-                "reader": {
-                    "abi": int(pool[POOL_ABI]),
-                    "version": int(pool[POOL_VERSION]),
-                    "is_kernel_ready": bool(pool[POOL_READY] & KERNEL_READY),
-                    "is_mapping_ready": bool(pool[POOL_READY] & MAPPING_READY),
-                },
+                "reader": reader_of(pool),
             }
         )
     return found
@@ -73,11 +63,10 @@ def failures(tally: Tally, layout: CacheLayout) -> list[dict[str, Any]]:
     counts = tally.counts[EventType.VALIDATION_FAILED]
     found = []
     for group, reason in np.argwhere(counts).tolist():
-        known = Reason(reason) if reason in tuple(Reason) else None
         found.append(
             {
                 "layer": _layer(reason),
-                "reason": known.name if known is not None else str(reason),
+                "reason": _reason_name(reason),
                 "group": layout.groups[group].name if group < len(layout.groups) else None,
                 "count": int(counts[group, reason]),
             }
@@ -115,11 +104,16 @@ def _by_reason(tally: Tally, kind: EventType) -> list[dict[str, Any]]:
     counts = tally.counts[kind].sum(axis=0)
     return [
         {
-            "reason": Reason(reason).name if reason in tuple(Reason) else str(reason),
+            "reason": _reason_name(reason),
             "count": int(counts[reason]),
         }
         for reason in np.flatnonzero(counts).tolist()
     ]
+
+
+def _reason_name(reason: int) -> str:
+    """Its name; the number where a newer engine wrote one that has none here."""
+    return Reason(reason).name if reason in tuple(Reason) else str(reason)
 
 
 def histogram(found: Histogram) -> dict[str, Any]:
