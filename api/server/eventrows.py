@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..events import describe
+from .views.words import finite
 
 __all__ = ["event_rows", "when"]
 
@@ -32,10 +32,7 @@ def event_rows(
 def _row(event: np.void, at_ns: int, groups: tuple[str, ...]) -> dict[str, Any]:
     fields = describe(event, groups)
     fields.pop("time_ns")
-    payload = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in fields.pop("payload").items()
-    }
+    payload = {name: finite(value) for name, value in fields.pop("payload").items()}
     time = when(at_ns / 1e9)
     return {**fields, "time": time, "tier": int(event["tier"]), "payload": payload}
 

@@ -89,6 +89,11 @@ class ServerState:
         return self.follower.layout
 
     @property
+    def group_names(self) -> tuple[str, ...]:
+        """Names of the layout's groups by id. Raises Problem (503) while there is no log."""
+        return tuple(group.name for group in self.layout.groups)
+
+    @property
     def tier_names(self) -> tuple[str, ...]:
         """Names of the tiers below the device. Raises Problem (503) while there is no log."""
         self.check_open()

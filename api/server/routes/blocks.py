@@ -143,9 +143,8 @@ def history(
         paging.limit,
         server.settings.scan_events,
     )
-    groups = [each.name for each in server.layout.groups]
     return {
-        "items": event_rows(found.events, found.wall_ns, groups),
+        "items": event_rows(found.events, found.wall_ns, server.group_names),
         "next": paging.next(found.next_seqno, question),
         "first_seqno": found.first_seqno,
         "durable_seqno": position.durable_seqno,

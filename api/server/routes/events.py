@@ -66,9 +66,8 @@ def events(
     found = server.recent.forwards(
         start, position.seqno, wanted, paging.limit, server.settings.scan_events
     )
-    groups = [each.name for each in server.layout.groups]
     return {
-        "items": event_rows(found.events, found.wall_ns, groups),
+        "items": event_rows(found.events, found.wall_ns, server.group_names),
         "next": paging.next(found.next_seqno, question),
         "first_seqno": found.first_seqno,
         "durable_seqno": position.durable_seqno,
@@ -168,9 +167,8 @@ async def _tail(
 def _piece(server: ServerState, wanted: Wanted, after: int, last: int) -> tuple[str, int]:
     """The next events as text, and how far that reaches."""
     found = server.recent.forwards(after, last, wanted, _STREAM_ROWS, server.settings.scan_events)
-    groups = [each.name for each in server.layout.groups]
     lines = []
-    for row in event_rows(found.events, found.wall_ns, groups):
+    for row in event_rows(found.events, found.wall_ns, server.group_names):
         data = Event(**row).model_dump(mode="json", exclude_none=True)
         text = json.dumps(data, separators=(",", ":"))
         lines.append(f"id: {row['seqno']}\nevent: {row['type']}\ndata: {text}\n\n")

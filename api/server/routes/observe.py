@@ -26,6 +26,7 @@ from ..models.history import (
 from ..problems import Problem
 from ..state import FAILURES, Server, Viewer, last_seqno
 from ..views import summaries
+from ..views.words import finite
 
 __all__ = ["router"]
 
@@ -47,11 +48,10 @@ def failures(server: Server, who: Viewer, paging: Limit) -> dict[str, Any]:
     with server.tables():
         tally = server.follower.tally
         counts, since = summaries.failures(tally, server.layout), tally.since_seqno
-    groups = [each.name for each in server.layout.groups]
     return {
         "since_seqno": since,
         "counts": counts,
-        "items": event_rows(found.events, found.wall_ns, groups),
+        "items": event_rows(found.events, found.wall_ns, server.group_names),
         "next": paging.next(found.next_seqno, "failures"),
     }
 
@@ -90,14 +90,8 @@ def drift(server: Server, who: Viewer) -> dict[str, Any]:
             "scrubbed_bytes": totals["scrubbed_bytes"],
             "bad_pages": totals["scrub_bad_pages"],
         },
-        "numeric": [{**row, **_finite(row)} for row in numeric],
+        "numeric": [{name: finite(value) for name, value in row.items()} for row in numeric],
     }
-
-
-def _finite(row: dict[str, Any]) -> dict[str, float | None]:
-    """Numbers that JSON knows: an infinite difference is shown as none."""
-    names = ("max_abs", "cosine", "tolerance")
-    return {name: row[name] if abs(row[name]) < float("inf") else None for name in names}
 
 
 @router.get("/admission", response_model=Admission)
@@ -119,7 +113,6 @@ def recovery(server: Server, who: Viewer) -> dict[str, Any]:
         recoveries: dict[str, Any] = {name: tally.totals[name] for name in names}
         recoveries["seconds"] = summaries.histogram(tally.histograms["recovery"])
     status = server.follower.status()
-    groups = [each.name for each in server.layout.groups]
     return {
         "position": {
             "seqno": position.seqno,
@@ -134,7 +127,7 @@ def recovery(server: Server, who: Viewer) -> dict[str, Any]:
         },
         "status": None if status is None else _status(status),
         "recoveries": recoveries,
-        "events": event_rows(found.events, found.wall_ns, groups),
+        "events": event_rows(found.events, found.wall_ns, server.group_names),
     }
 
 
@@ -258,10 +251,6 @@ def query(
     return {
         "name": name,
         "columns": [column.__dict__ for column in answer.columns],
-        "rows": [[_plain(value) for value in row] for row in answer.rows],
+        "rows": [[finite(value) for value in row] for row in answer.rows],
         "is_cut": answer.is_cut,
     }
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from kvstrata.core.keys import words_key
 
-__all__ = ["hex_key", "hex_word", "key_words_of", "time_or_none"]
+__all__ = ["finite", "hex_key", "hex_word", "key_words_of", "time_or_none"]
+
+
+def finite(value: Any) -> Any:
+    """A value for JSON, which knows no NaN and no infinity: None in place of one."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def hex_key(first: int, second: int) -> str | None:
