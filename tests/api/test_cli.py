@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kvstrata.api.cli import app
+from tests.processes import KVSTRATA
 
 if TYPE_CHECKING:
     from .conftest import CommandLine
@@ -16,10 +16,7 @@ COMMANDS = sorted(str(each.name) for each in (*app.registered_commands, *app.reg
 
 
 def run_process(*arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from kvstrata.api.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
-    )
+    return subprocess.run([*KVSTRATA, *arguments], capture_output=True, text=True, check=False)
 
 
 def test_version_is_the_installed_one() -> None:
@@ -57,9 +54,8 @@ def test_unknown_commands_and_options_are_bad_usage(kvstrata: CommandLine) -> No
 
 
 def test_a_closed_pipe_is_no_error_of_ours() -> None:
-    code = "from kvstrata.api.cli import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "layout", "deepseek-v4-pro", "--json"],
+        [*KVSTRATA, "layout", "deepseek-v4-pro", "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

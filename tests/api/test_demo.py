@@ -21,11 +21,12 @@ from kvstrata.api.demo.messages import Open
 from kvstrata.api.demo.process import EngineProcess
 from kvstrata.api.demo.report import FAULT_KINDS
 from kvstrata.api.demo.texts import docstring, licence, pieces
+from tests.processes import KVSTRATA, children_of, heed_interrupts
 
 if TYPE_CHECKING:
     from .conftest import CommandLine
 
-COMMAND = [sys.executable, "-c", "from kvstrata.api.cli import main; main()", "demo"]
+COMMAND = [*KVSTRATA, "demo"]
 STARTUP_S = 120
 
 
@@ -150,11 +151,6 @@ def test_what_it_names_to_try_next_works(played: Played, kvstrata: CommandLine) 
     assert len(kvstrata(*tried[1], "--json").lines) == 1
 
 
-def heed_interrupts() -> None:
-    """As in a terminal; whoever runs the tests in the background may have SIGINT ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.slow
 def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
     place = ["--dir", str(tmp_path / "log"), "--shared-memory-root", str(tmp_path)]
@@ -168,10 +164,7 @@ def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
     )
     try:
         wait_until((tmp_path / "log" / "format.json").exists)
-        tasks = Path(f"/proc/{process.pid}/task")
-        children = [
-            int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()
-        ]
+        children = children_of(process.pid)
         assert children
         os.killpg(process.pid, signal.SIGINT)
         _, error = process.communicate(timeout=STARTUP_S)

@@ -6,9 +6,7 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,10 +17,11 @@ import httpx
 import pytest
 
 from kvstrata.eventstore.history.analytics import run_query
+from tests.processes import KVSTRATA, children_of, free_port, heed_interrupts
 
 from ..conftest import CommandLine
 
-COMMAND = [sys.executable, "-c", "from kvstrata.api.cli import main; main()", "demo", "--load"]
+COMMAND = [*KVSTRATA, "demo", "--load"]
 START_S = 240
 HAPPENS = ("requests", "resumed_tokens", "stored", "loads", "evicted", "deferred", "failures")
 
@@ -45,7 +44,8 @@ def played(place: tuple[Path, Path]) -> list[dict[str, Any]]:
     """What a load says that is ended when it has shown everything."""
     directory, shared = place
     options = ["--dir", str(directory), "--shared-memory-root", str(shared), "--json"]
-    options += ["--faults", "--fault-every", "2", "--rate", "8", "--serve", "--port", free_port()]
+    options += ["--faults", "--fault-every", "2", "--rate", "8", "--serve", "--port"]
+    options += [str(free_port())]
     process = subprocess.Popen(
         [*COMMAND, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -70,12 +70,6 @@ def has_shown_all(lines: list[dict[str, Any]]) -> bool:
     """Whether it was killed and came back, and has done all that a load is for."""
     counts = lines[-1].get("counts", {})
     return bool(named(lines, "recovered")) and all(counts.get(name) for name in HAPPENS)
-
-
-def free_port() -> str:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
 
 
 def asked(lines: list[dict[str, Any]], end_s: float) -> dict[str, Any]:
@@ -192,9 +186,13 @@ def test_without_a_directory_nothing_is_left(
 ) -> None:
     """Whether it ends while the engine starts, or later."""
     before = sorted(place[1].iterdir())
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    # What torch compiles it keeps for every program of the user; it is not the load's to remove.
+    kept = {"TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch")}
     process = subprocess.Popen(
         [*COMMAND, "--shared-memory-root", str(place[1]), "--json"],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, **kept},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -204,14 +202,14 @@ def test_without_a_directory_nothing_is_left(
         for line in process.stdout:
             if json.loads(line)["event"] == event:
                 break
-        assert list(tmp_path.iterdir())
+        assert list(temporary.iterdir())
         process.send_signal(signal.SIGTERM)
         rest, error = process.communicate(timeout=60)
     finally:
         process.kill()
     assert (process.returncode, error) == (0, "")
     assert lines_of(rest)[-1]["event"] == "ended"
-    assert list(tmp_path.iterdir()) == []
+    assert list(temporary.iterdir()) == []
     assert sorted(place[1].iterdir()) == before
 
 
@@ -222,18 +220,6 @@ def test_what_makes_no_sense_is_refused(kvstrata: CommandLine, tmp_path: Path) -
     found = kvstrata.refuses("demo", "--load", "--dir", tmp_path)
     assert "expected an empty or absent directory" in found
     assert "--rate: expected more than 0" in kvstrata.refuses("demo", "--load", "--rate", 0)
-
-
-def heed_interrupts() -> None:
-    """As in a terminal; whoever runs the tests in the background may have SIGINT ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def children_of(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task")
-    return [
-        int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()
-    ]
 
 
 def test_a_refused_load_makes_nothing(

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from kvstrata.api.server.settings import ServerSettings
 from kvstrata.core.errors import ConfigError
 from tests.api.server.support import OPERATOR, TOKENS, work
 from tests.face.support import Place, request, serve
+from tests.processes import KVSTRATA
 
 
 @dataclass
@@ -222,7 +222,7 @@ def test_the_command_serves_until_it_is_told_to_end(place: Place, tmp_path: Path
         work(cache)
         cache.flush()
         command = [
-            *(sys.executable, "-c", "from kvstrata.api.cli import main; main()"),
+            *KVSTRATA,
             *("serve", str(place.directory), "--port", "0", "--token-file", str(tokens)),
             *("--shared-memory-root", str(place.shared), "--json"),
             *("--catalogue", f"sqlite:///{tmp_path / 'catalogue.sqlite'}"),

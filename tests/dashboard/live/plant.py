@@ -15,8 +15,9 @@ from pathlib import Path
 
 from kvstrata.dashboard.exporter import Exporter
 from kvstrata.eventstore.history.follower import Follower
+from tests.processes import free_port
 
-from .stack import Prometheus, Webhook, free_port, serving, stack
+from .stack import Prometheus, Webhook, serving, stack
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 STOP_S = 20.0

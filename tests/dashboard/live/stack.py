@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -22,6 +21,7 @@ import pytest
 import yaml
 
 from kvstrata.dashboard.alerts import JOB, TimeScale, alerting_rules, recording_rules
+from tests.processes import free_port
 from tests.services import need
 
 SCALE = TimeScale(1 / 120, least_window_s=5.0, evaluation="500ms")
@@ -42,13 +42,6 @@ def programs() -> dict[str, str]:
             need(name.capitalize(), packages[0])
         found[name] = path
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        port: int = made.getsockname()[1]
-        return port
 
 
 def until(what: str, holds: Callable[[], bool], timeout_s: float = 30.0) -> float:
