@@ -54,7 +54,7 @@ def run(
         typer.Option(
             "--dir",
             metavar="DIR",
-            help="Log directory, empty or absent; a temporary one, which is kept, by default.",
+            help="Log directory, empty or absent; by default a temporary one, kept without --load.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seeds the model's weights.")] = 0,
@@ -63,7 +63,8 @@ def run(
     faults: Annotated[bool, typer.Option("--faults", help="Damage it, and kill it.")] = False,
     fault_every: Annotated[float, typer.Option(help="Seconds between two faults.")] = 20.0,
     duration: Annotated[
-        float | None, typer.Option(help="Seconds after which the load ends; never by default.")
+        float | None,
+        typer.Option(help="Seconds, its start included, until the load ends; never by default."),
     ] = None,
     rate: Annotated[float, typer.Option(help="Requests a second that come.")] = 2.0,
     tier: Annotated[
