@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Row, Table, select
+from sqlalchemy import Connection, Engine, Table, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from kvstrata.core.errors import StoreError
@@ -62,7 +62,7 @@ class Session:
 
     def newest(
         self, table: Table, log_id: str, before: int | None, limit: int, **equal: str | None
-    ) -> Sequence[Row[Any]]:
+    ) -> list[tuple[Any, ...]]:
         """Rows of a log, newest first.
 
         Args:
@@ -79,7 +79,8 @@ class Session:
         if before is not None:
             query = query.where(table.c.id < before)
         with self.reading() as connection:
-            return connection.execute(query.order_by(table.c.id.desc()).limit(limit)).all()
+            found = connection.execute(query.order_by(table.c.id.desc()).limit(limit))
+            return [tuple(row) for row in found]
 
     def insert(self, table: Table) -> Any:
         """An insert statement that knows ``on_conflict_do_...``, as both dialects have it."""
