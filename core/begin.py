@@ -5,7 +5,23 @@ from typing import Final
 from .apply import Role
 from .compile import compiled, helper
 from .emit import emit_note, emit_page
-from .events import WITH_CHECKPOINT, WITH_PARTIAL, EventType
+from .events import WITH_CHECKPOINT, WITH_PARTIAL, EventType, ResumeSource
+from .planner import (
+    PLAN_CAPTURES,
+    PLAN_CHOSEN,
+    PLAN_IMAGE,
+    PLAN_IMAGE_GENERATION,
+    PLAN_NUM_CAPTURES,
+    PLAN_PARTIAL,
+    PLAN_PARTIAL_GENERATION,
+    PLAN_PARTIAL_KEY_0,
+    PLAN_PARTIAL_KEY_1,
+    PLAN_WAYS,
+    WAY_BLOCKS,
+    WAY_RESUME,
+    WAY_SOURCE,
+    WAY_WORDS,
+)
 from .prefetch import AHEAD, prefetch_unit
 from .ring import publish
 from .room import (
@@ -68,7 +84,7 @@ from .words import (
     Arena,
 )
 
-__all__ = ["begin", "checkpoint_loaded", "count_idle", "why_not"]
+__all__ = ["begin", "checkpoint_loaded", "count_idle", "why_not", "write_ask"]
 
 # the request, as begin and grant read it
 (
@@ -101,10 +117,81 @@ _SEQUENCE_BEGUN: Final = int(EventType.SEQUENCE_BEGUN)
 _LEASE_GRANTED: Final = int(EventType.LEASE_GRANTED)
 _CHECKPOINT_RELEASED: Final = int(EventType.CHECKPOINT_RELEASED)
 _REQUEST_RESUMED: Final = int(EventType.REQUEST_RESUMED)
+_COLD: Final = int(ResumeSource.COLD)
+_ON_CHECKPOINT: Final = int(ResumeSource.CHECKPOINT)
+_REPLAY: Final = int(ResumeSource.REPLAY)
+_SUSPENDED: Final = int(ResumeSource.SUSPENDED)
 _PAGE_WRITING: Final = int(EventType.PAGE_WRITING)
 _PAGE_OPENED: Final = int(EventType.PAGE_OPENED)
 _PRIVATE: Final = int(Role.PRIVATE)
 _HISTORY: Final = int(Role.HISTORY)
+
+
+@compiled
+def write_ask(
+    words: Arena,
+    keys: Arena,
+    blocks: Arena,
+    num_tokens: int,
+    block_tokens: int,
+    seed_0: int,
+    seed_1: int,
+    every: int,
+    computed: int,
+    loaded: int,
+    has_state: bool,
+    plan: Arena,
+    ask: Arena,
+) -> None:
+    """A plan as begin and grant read it.
+
+    Args:
+        words: int64[PLAN_WORDS], the plan.
+        keys: int64[n, 2], keys of the prompt's whole blocks.
+        blocks: int64[m, 2], ids and generations of the blocks to pin.
+        num_tokens: length of the prompt.
+        block_tokens: tokens of a block.
+        seed_0: of the chain of keys.
+        seed_1: of the chain of keys.
+        every: tokens between checkpoints taken besides those that the plan wants, 0 for none.
+        computed: tokens that the request had computed itself, before it was suspended.
+        loaded: tokens below its resume point that a lower tier gave for this request.
+        has_state: whether the plan's checkpoint and partial block are asked for.
+        plan: int64[m, 4], filled with block ids, their generations and keys.
+        ask: int64[ASK_WORDS], filled.
+
+    Mutates:
+        plan, ask.
+    """
+    num_blocks = blocks.shape[0]
+    for index in range(num_blocks):
+        plan[index, 0], plan[index, 1] = blocks[index, 0], blocks[index, 1]
+        plan[index, 2], plan[index, 3] = keys[index, 0], keys[index, 1]
+    ask[:] = 0
+    ask[ASK_PROMPT_TOKENS] = num_tokens
+    ask[ASK_NUM_BLOCKS] = num_blocks
+    if num_blocks > 0:
+        ask[ASK_KEY_0], ask[ASK_KEY_1] = keys[num_blocks - 1, 0], keys[num_blocks - 1, 1]
+    ask[ASK_SEED_0], ask[ASK_SEED_1] = seed_0, seed_1
+    way = PLAN_WAYS + words[PLAN_CHOSEN] * WAY_WORDS
+    source, resume_at = words[way + WAY_SOURCE], words[way + WAY_RESUME]
+    if has_state and source in (_ON_CHECKPOINT, _SUSPENDED):
+        ask[ASK_CHECKPOINT] = words[PLAN_IMAGE]
+        ask[ASK_CHECKPOINT_GENERATION] = words[PLAN_IMAGE_GENERATION]
+    if has_state and words[PLAN_PARTIAL] != 0:
+        ask[ASK_PARTIAL] = words[PLAN_PARTIAL]
+        ask[ASK_PARTIAL_GENERATION] = words[PLAN_PARTIAL_GENERATION]
+        ask[ASK_KEY_0], ask[ASK_KEY_1] = words[PLAN_PARTIAL_KEY_0], words[PLAN_PARTIAL_KEY_1]
+    reused = resume_at if source == _SUSPENDED else words[way + WAY_BLOCKS] * block_tokens
+    ask[ASK_POSITION] = resume_at
+    ask[ASK_EXACT] = reused if source == _REPLAY else 0
+    ask[ASK_EVERY] = every
+    for place in range(min(words[PLAN_NUM_CAPTURES], ASK_OWNER - ASK_CAPTURE_0)):
+        ask[ASK_CAPTURE_0 + place] = words[PLAN_CAPTURES + place]
+    ask[ASK_RESUMED_B] = resume_at | reused << 32
+    ask[ASK_RESUMED_C] = loaded | num_tokens << 32
+    logged = source if source <= _SUSPENDED else _COLD
+    ask[ASK_RESUMED_D] = min(computed, resume_at) | logged << 32
 
 
 @helper

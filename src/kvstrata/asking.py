@@ -1,13 +1,10 @@
 """A plan as the core reads it, and the objects that it names."""
 
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 
 from kvstrata.core import begin as core_begin
 from kvstrata.core.errors import StaleLease
-from kvstrata.core.events import ResumeSource
 from kvstrata.core.keys import key_words
 from kvstrata.core.layout import CacheLayout
 from kvstrata.core.room import STALE
@@ -16,8 +13,6 @@ from kvstrata.core.words import Arena
 from .requests import Load, Plan
 
 __all__ = ["ask_of", "check_fresh", "keys_of"]
-
-_SOURCES: Final = {source.name.lower(): int(source) for source in ResumeSource}
 
 
 def keys_of(
@@ -48,7 +43,9 @@ def check_fresh(layout: CacheLayout, arena: Arena, plan: Plan) -> None:
         raise StaleLease("the plan's pages changed since it was made; match again")
 
 
-def ask_of(layout: CacheLayout, plan: Plan, every: int = 0, loaded: int = 0) -> tuple[Arena, Arena]:
+def ask_of(
+    layout: CacheLayout, plan: Plan, every: int = 0, loaded: int = 0, load: Load | None = None
+) -> tuple[Arena, Arena]:
     """A plan as the core reads it.
 
     Args:
@@ -57,37 +54,28 @@ def ask_of(layout: CacheLayout, plan: Plan, every: int = 0, loaded: int = 0) -> 
         every: tokens between checkpoints taken besides those it wants, 0 for none.
         loaded: tokens below its resume point that a lower tier gave for this request, and that it
             had not computed itself before.
+        load: a load of the plan's, which pins what is here before it, and no state.
 
     Returns:
         int64[n, 4] block ids with generations and keys, and int64[ASK_WORDS], in the order of
         :mod:`kvstrata.core.begin`.
     """
-    num_blocks = len(plan.blocks)
-    key = (0, 0)
-    if plan.partial[0]:
-        key = plan.partial_key
-    elif num_blocks:
-        first, second = plan.keys[num_blocks - 1].tolist()
-        key = first, second
-    captures = (*plan.captures, 0, 0, 0)[: core_begin.ASK_OWNER - core_begin.ASK_CAPTURE_0]
-    words = (
-        plan.prompt_tokens,
-        num_blocks,
-        *key,
-        *key_words(plan.request.seed(layout.block_tokens)),
-        *plan.checkpoint,
-        *plan.partial,
-        plan.resume_at,
-        plan.reused_tokens if plan.source == "replay" else 0,
+    request, tokens = plan.request, layout.block_tokens
+    blocks = plan.blocks if load is None else plan.blocks[: load.first]
+    rows: Arena = np.empty((len(blocks), 4), dtype=np.int64)
+    ask: Arena = np.empty(core_begin.ASK_WORDS, dtype=np.int64)
+    core_begin.write_ask(
+        plan.words,
+        plan.keys,
+        blocks,
+        len(request.tokens),
+        tokens,
+        *key_words(request.seed(tokens)),
         every,
-        *captures,
-        0,  # the owner, of a lease
-        plan.resume_at | plan.reused_tokens << 32,
-        loaded | plan.prompt_tokens << 32,
-        min(plan.request.computed, plan.resume_at) | _SOURCES.get(plan.source, 0) << 32,
+        request.computed,
+        loaded,
+        load is None,
+        rows,
+        ask,
     )
-    ask: Arena = np.array(words, dtype=np.int64)
-    rows: Arena = np.empty((num_blocks, 4), dtype=np.int64)
-    if num_blocks:
-        rows[:, :2], rows[:, 2:] = plan.blocks, plan.keys[:num_blocks]
     return rows, ask

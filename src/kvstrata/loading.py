@@ -196,9 +196,12 @@ class Loader:
         words[LOAD_BLOCKS] = wanted.num_blocks
         words[LOAD_POSITION] = wanted.checkpoint_at
         call = self._tiering.call
-        here = plan._replace(blocks=plan.blocks[: wanted.first], checkpoint=(0, 0))
         row = call.run(
-            begin_load, call.arena, call.ring, *ask_of(self._tiering.layout, here), words
+            begin_load,
+            call.arena,
+            call.ring,
+            *ask_of(self._tiering.layout, plan, load=wanted),
+            words,
         )
         if row in (NO_ROOM, STALE):
             self._tiering.tickets.give_back(ticket)

@@ -192,7 +192,7 @@ class CacheManager(TierService):
         """
         plan = self._planner.plan(request, at)
         if request.join and self.ranks.size == 1:
-            plan = plan._replace(join=self._joiner.find(plan))
+            plan = plan.joining(self._joiner.find(plan))
         return plan
 
     def explain(self, request: Request, at: int | None = None) -> Explanation:

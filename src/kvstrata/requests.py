@@ -8,12 +8,43 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kvstrata.core.errors import ConfigError, InvariantViolation
-from kvstrata.core.events import Reason
+from kvstrata.core.errors import ConfigError
+from kvstrata.core.events import Reason, ResumeSource
 from kvstrata.core.keys import chain_seed, hash_blocks
-from kvstrata.core.planner import Candidate
+from kvstrata.core.planner import (
+    PLAN_CAPTURES,
+    PLAN_CHOSEN,
+    PLAN_HERE,
+    PLAN_HISTORY,
+    PLAN_IMAGE,
+    PLAN_IMAGE_GENERATION,
+    PLAN_LIMIT,
+    PLAN_NUM_CAPTURES,
+    PLAN_PARTIAL,
+    PLAN_PARTIAL_GENERATION,
+    PLAN_PARTIAL_KEY_0,
+    PLAN_PARTIAL_KEY_1,
+    PLAN_REACH,
+    PLAN_WAYS,
+    SOURCES,
+    WAY_BLOCKS,
+    WAY_COST,
+    WAY_LOAD,
+    WAY_RESUME,
+    WAY_SOURCE,
+    WAY_WORDS,
+    Candidate,
+    ways_of,
+)
 
 __all__ = ["Join", "Load", "Plan", "Request"]
+
+_SUSPENDED, _CHECKPOINT, _COLD = (
+    int(ResumeSource.SUSPENDED),
+    int(ResumeSource.CHECKPOINT),
+    int(ResumeSource.COLD),
+)
+_WITH_CHECKPOINT = _CHECKPOINT, SOURCES.index("stored")
 
 
 @dataclass(frozen=True)
@@ -146,47 +177,46 @@ class Load(NamedTuple):
     num_bytes: int
 
 
-class Plan(NamedTuple):
+class Plan:
     """Where a request resumes and what it reuses; made by ``match``, honoured by ``begin``.
+
+    A view of the words that the core found (:mod:`kvstrata.core.planner`): what is not asked for is
+    not made.
 
     Attributes:
         request: the request.
-        resume_at: position in tokens from which on the engine computes; below the prompt's length.
-        reused_tokens: tokens whose pages are reused. Above ``resume_at`` only in a replay: there
-            the tokens between are computed for their state alone and their pages are not written.
-        history_tokens: how far the history is here, whole blocks.
-        source: where the state comes from: ``history`` (none is needed), ``checkpoint``,
-            ``replay``, ``suspended``, ``stored`` or ``stored replay`` (a lower tier has it) or
-            ``cold``.
-        captures: positions at which a step must end so that a checkpoint can be taken.
-        candidates: every way there was, in order of preference at equal cost.
-        limited: why no more is reused, layer 3: (reason, tokens here, tokens agreed), or None.
         keys: int64[blocks, 2] of the prompt.
-        history: int64[n, 2], ids and generations of the blocks that are here.
-        blocks: int64[n, 2], those of them that are pinned.
-        checkpoint: id and generation of the image, zeros for none.
-        partial: id and generation of the partial block, zeros for none.
-        partial_key: its key.
+        words: int64[PLAN_WORDS], as the core wrote them.
         join: what to wait for, where the request would rather wait.
         load: what is to be loaded first; ``begin`` sees to it and lets the request wait.
     """
 
-    request: Request
-    resume_at: int
-    reused_tokens: int
-    history_tokens: int
-    source: str
-    captures: tuple[int, ...]
-    candidates: tuple[Candidate, ...]
-    limited: tuple[Reason, int, int] | None
-    keys: npt.NDArray[np.int64]
-    history: npt.NDArray[np.int64]
-    blocks: npt.NDArray[np.int64]
-    checkpoint: tuple[int, int]
-    partial: tuple[int, int]
-    partial_key: tuple[int, int]
-    join: Join | None = None
-    load: Load | None = None
+    __slots__ = ("_block_tokens", "_found", "_rows", "join", "keys", "load", "request", "words")
+
+    def __init__(
+        self,
+        request: Request,
+        keys: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64],
+        words: npt.NDArray[np.int64],
+        block_tokens: int,
+        load: Load | None = None,
+        join: Join | None = None,
+    ) -> None:
+        self.request = request
+        self.keys = keys
+        self.words = words
+        self.load = load
+        self.join = join
+        self._rows = rows
+        self._block_tokens = block_tokens
+        self._found: list[int] | None = None
+
+    def joining(self, join: Join | None) -> "Plan":
+        """The same plan, which would rather wait for this."""
+        return Plan(
+            self.request, self.keys, self._rows, self.words, self._block_tokens, self.load, join
+        )
 
     def __repr__(self) -> str:
         return (
@@ -195,14 +225,99 @@ class Plan(NamedTuple):
             f"prompt_tokens={self.prompt_tokens}, captures={self.captures})"
         )
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
+    def _word(self, place: int) -> int:
+        if self._found is None:
+            self._found = self.words.tolist()
+        return self._found[place]
 
-    def __ne__(self, other: object) -> bool:
-        return self is not other
+    def _chosen(self, word: int) -> int:
+        return self._word(PLAN_WAYS + self._word(PLAN_CHOSEN) * WAY_WORDS + word)
 
-    def __hash__(self) -> int:
-        return id(self)
+    @property
+    def source(self) -> str:
+        """Where the state comes from.
+
+        ``history`` (none is needed), ``checkpoint``, ``replay``, ``suspended``, ``stored`` or
+        ``stored replay`` (a lower tier has it) or ``cold``.
+        """
+        return SOURCES[self._chosen(WAY_SOURCE)]
+
+    @property
+    def resume_at(self) -> int:
+        """Position in tokens from which on the engine computes; below the prompt's length."""
+        return self._chosen(WAY_RESUME)
+
+    @property
+    def reused_tokens(self) -> int:
+        """Tokens whose pages are reused.
+
+        Above ``resume_at`` only in a replay: there the tokens between are computed for their state
+        alone and their pages are not written.
+        """
+        if self._chosen(WAY_SOURCE) == _SUSPENDED:
+            return self.resume_at
+        return self._chosen(WAY_BLOCKS) * self._block_tokens
+
+    @property
+    def history_tokens(self) -> int:
+        """How far the history is here, whole blocks."""
+        return self._word(PLAN_HISTORY) * self._block_tokens
+
+    @property
+    def captures(self) -> tuple[int, ...]:
+        """Positions at which a step must end so that a checkpoint can be taken."""
+        count = self._word(PLAN_NUM_CAPTURES)
+        return tuple(self._word(PLAN_CAPTURES + place) for place in range(count))
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Every way there was, in order of preference at equal cost."""
+        return tuple(ways_of(self.words.tolist()))
+
+    @property
+    def limited(self) -> tuple[Reason, int, int] | None:
+        """Why no more is reused, layer 3: (reason, tokens here, tokens agreed), or None."""
+        reach, tokens = self._word(PLAN_REACH), self._block_tokens
+        here = max(self._word(PLAN_HERE), reach) * tokens
+        agreed = max(self._word(PLAN_LIMIT), reach) * tokens
+        source = self._chosen(WAY_SOURCE)
+        if source == _SUSPENDED:
+            return None
+        if agreed < here:
+            reason = Reason.RANK_LIMITED if agreed else Reason.RANK_INTERSECTION_EMPTY
+            return reason, here, agreed
+        if source in _WITH_CHECKPOINT and self.resume_at < here:
+            return Reason.GROUP_LIMITED, here, self.resume_at
+        if source == _COLD and here:
+            return Reason.GROUP_LIMITED, here, 0
+        return None
+
+    @property
+    def history(self) -> npt.NDArray[np.int64]:
+        """int64[n, 2], ids and generations of the blocks that are here."""
+        return self._rows[: self._word(PLAN_HISTORY)]
+
+    @property
+    def blocks(self) -> npt.NDArray[np.int64]:
+        """int64[n, 2], those of them that are pinned."""
+        return self._rows[: min(self._chosen(WAY_BLOCKS), self._word(PLAN_HISTORY))]
+
+    @property
+    def checkpoint(self) -> tuple[int, int]:
+        """Id and generation of the image, zeros for none."""
+        if self._chosen(WAY_SOURCE) not in (_CHECKPOINT, _SUSPENDED):
+            return 0, 0
+        return self._word(PLAN_IMAGE), self._word(PLAN_IMAGE_GENERATION)
+
+    @property
+    def partial(self) -> tuple[int, int]:
+        """Id and generation of the block that it continues inside, zeros for none."""
+        return self._word(PLAN_PARTIAL), self._word(PLAN_PARTIAL_GENERATION)
+
+    @property
+    def partial_key(self) -> tuple[int, int]:
+        """Its key, zeros for none."""
+        return self._word(PLAN_PARTIAL_KEY_0), self._word(PLAN_PARTIAL_KEY_1)
 
     @property
     def prompt_tokens(self) -> int:
@@ -222,16 +337,9 @@ class Plan(NamedTuple):
     @property
     def load_bytes(self) -> int:
         """Bytes to copy or load before computing."""
-        return self._way.load_bytes
+        return self._chosen(WAY_LOAD)
 
     @property
     def cost_ns(self) -> int:
         """What it costs until the prompt is computed, by the rates it was planned with."""
-        return self._way.cost_ns
-
-    @property
-    def _way(self) -> Candidate:
-        for way in self.candidates:
-            if way.source == self.source:
-                return way
-        raise InvariantViolation(f"no candidate is the chosen one, {self.source}")
+        return self._chosen(WAY_COST)

@@ -70,8 +70,7 @@ class LiveTiers:
             raise ConfigError("expected a plan that loads something")
         words = np.zeros(LOAD_WORDS, dtype=np.int64)
         words[[LOAD_BLOCKS, LOAD_POSITION]] = wanted.num_blocks, wanted.checkpoint_at
-        here = plan._replace(blocks=plan.blocks[: wanted.first], checkpoint=(0, 0))
-        ask = ask_of(self.manager.layout, here)
+        ask = ask_of(self.manager.layout, plan, load=wanted)
         row = call.run(begin_load, call.arena, call.ring, *ask, words)
         if row == NO_ROOM:
             raise OutOfPages("no room for a load")
@@ -79,7 +78,7 @@ class LiveTiers:
             raise StaleLease("a load's plan is stale")
         code = MORE
         while code == MORE:
-            code = call.run(take_load, call.arena, call.ring, row, len(here.blocks), words)
+            code = call.run(take_load, call.arena, call.ring, row, len(ask[0]), words)
         at = wanted.checkpoint_at // self.manager.layout.block_tokens
         return LiveLoad(
             row,

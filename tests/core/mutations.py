@@ -44,8 +44,8 @@ IN_SHORT_HISTORIES = (
     Mutation(
         name="match: a replay begins where the window does, inside a block",
         file="planner.py",
-        old="arena.item(META_REPLAY_TOKENS)) // tokens * tokens\n",
-        new="arena.item(META_REPLAY_TOKENS) - 1)\n",
+        old="arena[META_REPLAY_TOKENS]) // tokens * tokens\n",
+        new="arena[META_REPLAY_TOKENS] - 1)\n",
         complaint="/plan/resume_at",
     ),
     Mutation(

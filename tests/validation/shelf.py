@@ -183,6 +183,6 @@ class Shelf:
         wanted = plan.load
         assert wanted is not None
         keys = plan.keys[wanted.first : wanted.first + wanted.num_blocks]
-        ask = ask_of(self.layout, plan._replace(checkpoint=(0, 0)))
+        ask = ask_of(self.layout, plan, load=wanted)
         at = wanted.checkpoint_at
         self.load(ask, keys, at, plan.keys[max(at // BLOCK - 1, 0)])
