@@ -61,7 +61,7 @@ def works(quick: bool, workloads: dict[str, dict[str, object]]) -> dict[str, dic
         }
     found["memory"] = {
         "do": "cached_memory",
-        "tokens": (1 if quick else 4) * K * K,
+        "tokens": (1 if quick else 12) * K * K,
         "prompt": 64 * K,
     }
     for work in found.values():

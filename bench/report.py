@@ -80,7 +80,7 @@ def missed(results: Results) -> str:
         if growth(points) > FLAT_GOAL:
             times = f"grows x{growth(points):.2f} ({FLAT_GOAL})"
             found.append(f"- {verb}, a block, by prompt length: {times}. {reason_for('flat')}")
-    held = {key: one["after_bytes"] for key, one in memories(results).items()}
+    held = {key: held_bytes(one) for key, one in memories(results).items()}
     if VLLM in held and held[OURS] * MEMORY_GOAL > held[VLLM]:
         times = f"{held[VLLM] / held[OURS]:.1f} of kvstrata's ({MEMORY_GOAL})"
         found.append(f"- memory: vLLM holds {times}. {reason_for('memory')}")
@@ -132,21 +132,27 @@ def memories(results: Results) -> dict[str, dict[str, int]]:
     return {key: one["rounds"][0] for key, one in found.items() if one["rounds"]}
 
 
+def held_bytes(one: dict[str, int]) -> float:
+    """Bytes of manager state a cached token."""
+    return one["after_bytes"] / max(one["cached"], 1)
+
+
 def memory(results: Results) -> str:
-    """Bytes of manager state."""
+    """Bytes of manager state, by what is cached when more was offered than fits."""
     held = memories(results)
     body = [
         [
             results["labels"][key],
             f"{one['before_bytes'] / 1e6:.1f}",
             f"{one['after_bytes'] / 1e6:.1f}",
-            f"{one['after_bytes'] / one['tokens']:.2f}",
+            f"{one['cached'] / 1e6:.2f}",
+            f"{held_bytes(one):.2f}",
         ]
         for key, one in held.items()
     ]
-    tokens = next((one["tokens"] for one in held.values()), 0)
-    head = ["", "empty, MB", f"{tokens:,} tokens offered, MB", "MB a million tokens"]
-    return table(head, body)
+    offered = next((one["offered"] for one in held.values()), 0)
+    full = f"{offered:,} tokens offered, MB"
+    return table(["", "empty, MB", full, "millions cached", "MB a million cached tokens"], body)
 
 
 def growth(points: list[tuple[int, float]]) -> float:

@@ -102,11 +102,18 @@ def decode_steps(subject: Subject, batch: int, prompt: int, steps: int) -> dict[
 
 @work
 def cached_memory(subject: Subject, tokens: int, prompt: int) -> dict[str, Any]:
-    """Bytes of manager state by cached tokens."""
+    """Bytes of manager state by tokens that are cached when more are offered than fit.
+
+    What is cached is what a second look at every prompt finds.
+    """
     before = subject.state_bytes()
     for number in range(tokens // prompt):
         subject.finish(compute(subject, Meter(), some_tokens(90_000 + number, prompt))[0])
-    return {"before_bytes": before, "after_bytes": subject.state_bytes(), "tokens": tokens}
+    after, cached = subject.state_bytes(), 0
+    for number in range(tokens // prompt):
+        again = subject.request(subject.prepare(some_tokens(90_000 + number, prompt)))
+        cached += subject.match(again)
+    return {"before_bytes": before, "after_bytes": after, "offered": tokens, "cached": cached}
 
 
 @work

@@ -20,8 +20,9 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import caching
 from numba.core.dispatcher import Dispatcher
+from numba.core.registry import cpu_target
 
-__all__ = ["cache_folder", "compiled", "helper", "sources_digest"]
+__all__ = ["cache_folder", "compiled", "get_ready", "helper", "sources_digest"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -106,3 +107,23 @@ def compiled(function: F) -> F:
         with suppress(RuntimeError):  # no writable cache folder: compile in memory
             setattr(dispatcher, "_cache", _Cache(function))  # type: ignore[no-untyped-call] # noqa: B010
     return cast(F, dispatcher)
+
+
+def get_ready(*functions: Callable[..., Any]) -> None:
+    """Do now what the first call of a compiled function would do, so that no caller waits for it.
+
+    Numba sets up its target once a process, about 0.2 s. Nothing is compiled: of ``functions`` the
+    forms are loaded that were compiled before.
+    """
+    if getattr(numba.config, "DISABLE_JIT", 0):
+        return
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
+    for function in functions:
+        cache: Any = getattr(function, "_cache", None)
+        if not isinstance(cache, _Cache):
+            continue
+        codegen = getattr(function, "targetctx").codegen()  # noqa: B009
+        for key in cache._cache_file._load_index():
+            if key == cache._index_key(key[0], codegen):
+                getattr(function, "compile")(key[0])  # noqa: B009

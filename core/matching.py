@@ -2,7 +2,7 @@
 
 from .compile import compiled
 from .index import find_unit
-from .prefetch import AHEAD, prefetch_place, prefetch_unit, unit_in_place
+from .prefetch import AHEAD, prefetch_head, prefetch_place, unit_in_place
 from .views import (
     unit_rows,
 )
@@ -39,7 +39,7 @@ def walk_blocks(arena: Arena, keys: Arena, plan: Arena) -> int:
             prefetch_place(arena, True, key[0], key[1])
         if index + AHEAD < num_blocks:
             key = keys[index + AHEAD]
-            prefetch_unit(arena, True, unit_in_place(arena, True, key[0], key[1]))
+            prefetch_head(arena, True, unit_in_place(arena, True, key[0], key[1]))
         block = find_unit(arena, True, keys[index, 0], keys[index, 1])
         if block == 0:
             return index

@@ -11,7 +11,14 @@ from .index import folded_key
 from .views import COMPILES
 from .words import META_AT, UNIT_WORDS, Arena
 
-__all__ = ["AHEAD", "prefetch", "prefetch_place", "prefetch_unit", "unit_in_place"]
+__all__ = [
+    "AHEAD",
+    "prefetch",
+    "prefetch_head",
+    "prefetch_place",
+    "prefetch_unit",
+    "unit_in_place",
+]
 
 AHEAD: Final = 12
 """Steps of a loop between asking and use: about the time memory takes to answer."""
@@ -46,6 +53,12 @@ def plain_prefetch(array: Arena, place: int) -> None:
 
 
 prefetch: Any = _prefetch if COMPILES else plain_prefetch
+
+
+@helper
+def prefetch_head(arena: Arena, is_block: bool, unit: int) -> None:
+    """Ask for the first line of a unit's row."""
+    prefetch(arena, arena[BLOCKS_AT if is_block else IMAGES_AT] + unit * UNIT_WORDS)
 
 
 @helper

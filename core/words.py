@@ -9,7 +9,7 @@ Arena = npt.NDArray[np.int64]
 """All manager state: one flat array of words."""
 
 ARENA_MAGIC: Final = 0x6B76_7374_7261_7461  # "kvstrata"
-ARENA_VERSION: Final = 3
+ARENA_VERSION: Final = 4
 META_WORDS: Final = 128
 
 # META: fixed at creation
@@ -133,10 +133,10 @@ STAMP_OVERLAP: Final = 1 << 62
     UNIT_REFS,
     UNIT_NEXT,
     UNIT_PREV,
-    UNIT_PAGES,
-    UNIT_CANONICAL,
     UNIT_GENERATION,
     UNIT_POSITION,
+    UNIT_PAGES,
+    UNIT_CANONICAL,
     UNIT_OWNER,
     UNIT_SEALED,
     UNIT_LAST_USE,
@@ -147,6 +147,7 @@ STAMP_OVERLAP: Final = 1 << 62
 UNIT_RESUMES: Final = UNIT_PARENT
 """Of an image, which has no parent: how many sequences began on it."""
 UNIT_WORDS: Final = 16
+"""Two cache lines; what a look-up, a pin and a validation read is in the first."""
 UNIT_FREE, UNIT_BUILDING, UNIT_INDEXED, UNIT_UNINDEXED = range(4)
 
 # HOLDERS

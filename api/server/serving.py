@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ __all__ = ["AdminServer", "open_server"]
 
 _HEADER_TIMEOUT_S: Final = 10.0
 _KEEP_ALIVE_S: Final = 5
+_BACKLOG: Final = 2048
 _MOST_CONNECTIONS: Final = 512
 _MOST_HEADER_BYTES: Final = 1 << 15
 _END_S: Final = 3
@@ -117,16 +119,23 @@ class AdminServer:
             h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
         )
         self._server = _Server(config, says)
-        self.follower.start()
         try:
-            self._server.run()
-        except SystemExit as error:  # how uvicorn says that it cannot listen
-            raise ConfigError(
-                f"expected to listen on {self._settings.host} port {self._settings.port}, found "
-                "it taken or not allowed; choose another with --host and --port"
-            ) from error
+            listening = self._listen()
+            self.follower.start()
+            self._server.run(sockets=[listening])
         finally:
             self.close()
+
+    def _listen(self) -> socket.socket:
+        host, port = self._settings.host, self._settings.port
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            raise ConfigError(
+                f"expected to listen on {host} port {port}, found it taken or not allowed "
+                f"({error}); choose another with --host and --port"
+            ) from error
 
     def stop(self) -> None:
         """End :meth:`run`, from any thread."""

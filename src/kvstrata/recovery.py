@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from kvstrata.core.arena import ArenaParams, open_tables
+from kvstrata.core.compile import get_ready
 from kvstrata.core.crash import end_incarnation
 from kvstrata.core.errors import ConfigError
 from kvstrata.core.events import EventType
 from kvstrata.core.layout import CacheLayout
+from kvstrata.core.quarantine import note
+from kvstrata.core.replay import apply_events
 from kvstrata.core.room import MORE
 from kvstrata.core.states import PageState
 from kvstrata.core.words import (
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
     from kvstrata.kernels.pools import PoolSet
 
     Placement = PoolSet | Literal["private", "shared"] | None
+
+# Whoever imports this is going to open a cache: what every opening runs is loaded by then.
+get_ready(apply_events, end_incarnation, note)
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,8 @@ def test_every_work_answers(subject: SubjectProcess) -> None:
     assert subject.ask("decode_steps", batch=3, prompt=50, steps=130)["decode"]["calls"] == 130
     memory = subject.ask("cached_memory", tokens=2000, prompt=1000)
     assert 0 < memory["before_bytes"] <= memory["after_bytes"]
+    # 2000 // 1000 prompts of which whole blocks are found again
+    assert memory["cached"] == 2 * (1000 // BLOCK) * BLOCK
 
 
 def test_a_failure_is_an_answer_and_the_process_goes_on(subject: SubjectProcess) -> None:
