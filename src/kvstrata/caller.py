@@ -63,6 +63,8 @@ class CoreCaller:
         Raises:
             InvariantViolation: says which.
         """
+        if threading.get_ident() == self._thread and self._ended is None:
+            return
         if not self.may_mutate():
             raise InvariantViolation(f"the manager mutates no more: {self._ended}")
 

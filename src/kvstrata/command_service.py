@@ -42,16 +42,11 @@ class CommandService(UpkeepService):
             raise ConfigError(f"poll_s: expected more than 0, found {poll_s!r}")
         manager = cast("CacheManager", self)
         self._commanding = Commanding(manager, self.log, source, poll_s)
+        self._turns.append(self._commanding.turn)
 
     def commands_status(self) -> CommandingStatus | None:
         """How commands are doing; None where the manager follows no source."""
         return None if self._commanding is None else self._commanding.status()
-
-    def apply_completions(self) -> None:
-        """Apply what was reported complete, and go on with operators' commands."""
-        super().apply_completions()
-        if self._commanding is not None:
-            self._commanding.turn()
 
     def check_admits(self) -> None:
         """Turn a request away while an operator drains the engine.

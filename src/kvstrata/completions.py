@@ -55,7 +55,7 @@ class Completions:
     @property
     def waiting(self) -> bool:
         """Whether anything was reported since the last look, or put off then."""
-        return bool(self._put_off) or not self._queue.empty()
+        return not self._queue.empty() or bool(self._put_off)
 
     def put_off(self, identity: int) -> None:
         """Look at it again next time: something is in flight for that sequence."""

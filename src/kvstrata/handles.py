@@ -164,6 +164,8 @@ class Step:
         serial: its number; steps commit in this order.
     """
 
+    __slots__ = ("_manager", "_stepper", "ended", "rows", "serial")
+
     def __init__(
         self,
         manager: "CacheManager",

@@ -96,6 +96,7 @@ class CacheManager(TierService):
         self._scrubber: Scrubber | None = None
         self._topology: Topology | None = None
         self._tiering: Tiering | None = None
+        self._turns = [self._apply_reported]
         self._closed = False
 
     def _new_validator(self) -> Validator:
@@ -139,6 +140,7 @@ class CacheManager(TierService):
             manager._attach(open_pools(layout, params, pools, None, False)[0])
             manager._configure()
             manager._open_tiers(manager)
+            manager._begin_upkeep()
             return manager
         log = EventLog.open(Path(directory), layout, config.log, params)
         try:
@@ -152,6 +154,7 @@ class CacheManager(TierService):
             manager.recovery = recover(manager._call, log, layout, params, manager, trusted, tiers)
             manager._configure()
             manager._open_tiers(manager)
+            manager._begin_upkeep()
         except BaseException:
             log.close(clean=False)
             raise

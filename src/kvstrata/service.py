@@ -1,5 +1,6 @@
 """What runs beside requests: quarantine, scrubs, what an engine registers, completions, counts."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,6 +57,8 @@ class Service(PageReader):
     _topology: Topology | None
     _admission: AdmissionControl | None
     _tiering: "Tiering | None"
+    _turns: list[Callable[[], None]]
+    """What every call does first, in this order."""
     _closed: bool
 
     def quarantine(self, page: BadPage) -> None:
@@ -211,9 +214,12 @@ class Service(PageReader):
         self.apply_completions()
 
     def apply_completions(self) -> None:
+        """Do what is due between calls: tiers, completions, upkeep, operators' commands."""
+        for turn in self._turns:
+            turn()
+
+    def _apply_reported(self) -> None:
         """Apply what was reported complete; sequences wait until nothing is in flight for them."""
-        if self._tiering is not None:
-            self._tiering.service()
         if not self._completions.waiting:
             return
         ended = []

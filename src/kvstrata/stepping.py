@@ -79,6 +79,7 @@ class Stepper:
         self._work = zeros(2 * len(steps), WORK_SUMS + len(layout.history_groups))
         self._captures = zeros(len(self._work), CAPTURE_SUMS + max(len(layout.state_groups), 1))
         self._no_captures = self._captures[:0]
+        self._numbers, self._progress = zeros(4), zeros(PROGRESS_WORDS)
         self.storage: Storage | None = None
 
     def reserve(self, sequences: npt.ArrayLike | Items[int], num_tokens: npt.ArrayLike) -> Step:
@@ -155,8 +156,8 @@ class Stepper:
         ids = NO_IDS if tokens is None else int32s("tokens", tokens)
         if len(ids) and prompts.some_inside:
             return self._quietly(step, ids)
-        numbers, progress = zeros(4), zeros(PROGRESS_WORDS)
-        numbers[:2] = step.serial, self._serial
+        numbers, progress = self._numbers, self._progress
+        numbers[0], numbers[1] = step.serial, self._serial
         code = call.run(
             commit_at_once,
             call.arena,

@@ -51,6 +51,7 @@ class TierService(CommandService, ABC):
         self._tiering = Tiering(
             manager, self.layout, self.config.tiers, self._call, manager._readers_before
         )
+        self._turns.insert(0, self._tiering.service)
         self._planner.tiers = self._tiering.readable
         self._planner.is_loading = self._tiering.loader.is_loading
 

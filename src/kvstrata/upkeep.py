@@ -80,20 +80,13 @@ class Upkeep:
 class UpkeepService(Service):
     """The part of :class:`.manager.CacheManager` that looks after its own health."""
 
-    _upkeep: Upkeep | None = None
     _next_slice: int = 0
 
-    def apply_completions(self) -> None:
-        """Apply what was reported complete, and do the upkeep that is due."""
-        super().apply_completions()
-        if self._upkeep is None:
-            logs = self.log is not None
-            self._upkeep = Upkeep(
-                self,
-                self.config.digest_bytes_per_s if logs else 0,
-                self.config.scrub_bytes_per_s if self._scrubber is not None else 0,
-            )
-        self._upkeep.look()
+    def _begin_upkeep(self) -> None:
+        digests = self.config.digest_bytes_per_s if self.log is not None else 0
+        scrubs = self.config.scrub_bytes_per_s if self._scrubber is not None else 0
+        if digests or scrubs:
+            self._turns.append(Upkeep(self, digests, scrubs).look)
 
     def log_slice_digest(self, max_bytes: int = SLICE_BYTES) -> int:
         """Log digests of the next slices of the tables, so that a reader can compare its own.
