@@ -121,9 +121,10 @@ def get_ready(*functions: Callable[..., Any]) -> None:
     cpu_target.target_context.refresh()
     for function in functions:
         cache: Any = getattr(function, "_cache", None)
-        if not isinstance(cache, _Cache):
-            continue
+        file: Any = getattr(cache, "_cache_file", None)
+        if file is None:
+            continue  # nowhere to keep it
         codegen = getattr(function, "targetctx").codegen()  # noqa: B009
-        for key in cache._cache_file._load_index():
+        for key in file._load_index():
             if key == cache._index_key(key[0], codegen):
                 getattr(function, "compile")(key[0])  # noqa: B009

@@ -46,6 +46,18 @@ print(json.dumps({
 }))
 """
 
+READY = """
+import json
+from kvstrata.core import probe
+from kvstrata.core.compile import get_ready
+
+get_ready(probe.guarded, probe.constant)
+print(json.dumps({
+    "forms": [len(one.overloads) for one in (probe.guarded, probe.constant)],
+    "compiled": sum(probe.guarded.stats.cache_misses.values()),
+}))
+"""
+
 
 @pytest.fixture
 def core(tmp_path: Path) -> Path:
@@ -55,16 +67,16 @@ def core(tmp_path: Path) -> Path:
     return core
 
 
-def run(core: Path, tmp_path: Path) -> dict[str, Any]:
+def run(core: Path, tmp_path: Path, script: str = RUN) -> dict[str, Any]:
     environment = {
         "KVSTRATA_CACHE_DIR": str(tmp_path / "cache"),
         "NUMBA_CACHE_DIR": str(tmp_path / "numba"),
         "NUMBA_DISABLE_JIT": "0",
     }
-    finished = run_python(["-c", RUN], tmp_path / "copy", environment)
+    finished = run_python(["-c", script], tmp_path / "copy", environment)
     assert finished.returncode == 0, finished.stderr
     found: dict[str, Any] = json.loads(finished.stdout)
-    assert found["folder"].startswith(str(tmp_path))
+    assert found.get("folder", str(tmp_path)).startswith(str(tmp_path))
     return found
 
 
@@ -84,6 +96,16 @@ def test_an_edited_table_of_another_module_is_used(core: Path, tmp_path: Path) -
     assert (after["guarded"], after["cache hits"]) == ("OPEN", 0)
     # Why it takes a cache of our own: numba's looks only at the file of the function itself.
     assert after["unguarded"] == "FREE"
+
+
+def test_what_was_compiled_before_is_loaded_ahead_and_nothing_is_compiled(
+    core: Path, tmp_path: Path
+) -> None:
+    assert run(core, tmp_path, READY) == {"forms": [0, 0], "compiled": 0}
+    run(core, tmp_path)
+    assert run(core, tmp_path, READY) == {"forms": [1, 1], "compiled": 0}
+    (core / "steps.py").write_text((core / "steps.py").read_text() + "\n")
+    assert run(core, tmp_path, READY) == {"forms": [0, 0], "compiled": 0}
 
 
 def test_an_edited_constant_of_another_module_is_used(core: Path, tmp_path: Path) -> None:
