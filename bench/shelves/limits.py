@@ -27,6 +27,7 @@ def fio(folder: Path, how: str, object_bytes: int, num_files: int, *options: str
         f"--nrfiles={max(num_files // jobs, 1)}",
         f"--numjobs={jobs}",
         "--openfiles=1",
+        "--create_on_open=1",
         "--file_service_type=sequential",
         "--ioengine=psync",
         "--fallocate=none",
