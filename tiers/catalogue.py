@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine, Select, bindparam, case, func, select
@@ -215,6 +216,7 @@ class Catalogue:
             raise StoreError(f"catalogue {self.where}: expected it open, found it closed")
 
 
+@lru_cache
 def _upsert(dialect: str) -> Any:
     make: Any = postgresql.insert if dialect == "postgresql" else sqlite.insert
     insert = make(OBJECTS)

@@ -72,10 +72,10 @@ class TierCounters:
             self._counts["read_bytes"] += num_bytes
             self._read_s += seconds
 
-    def wrote(self, num_bytes: int, seconds: float) -> None:
-        """An object was written. Mutates: these counts."""
+    def wrote(self, num_bytes: int, seconds: float, count: int = 1) -> None:
+        """Objects were written. Mutates: these counts."""
         with self._lock:
-            self._counts["writes"] += 1
+            self._counts["writes"] += count
             self._counts["write_bytes"] += num_bytes
             self._write_s += seconds
 

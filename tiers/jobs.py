@@ -5,9 +5,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-__all__ = ["LOADS_IN_A_ROW", "Job", "JobQueue", "Kind", "WorkerStats", "WorkersClosed"]
+__all__ = ["JOB_BYTES", "LOADS_IN_A_ROW", "Job", "JobQueue", "Kind", "WorkerStats", "WorkersClosed"]
 
 LOADS_IN_A_ROW: Final = 16
+JOB_BYTES: Final = 4 << 20
+"""A worker is handed about so many bytes of objects at once: enough that it seldom waits for the
+interpreter's lock, little enough that all workers have some and a load given up soon ends."""
 
 Kind = Literal["load", "spill"]
 

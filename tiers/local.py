@@ -9,9 +9,11 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from kvstrata.core.errors import ConfigError
 from kvstrata.core.events import Reason
@@ -19,9 +21,10 @@ from kvstrata.core.words import Arena
 from kvstrata.eventstore.log.tmpfs import place_of
 
 from .local_files import Files, fault_of, read_all, write_all
-from .local_locks import READ_FLAGS, begin_temporary, lock_within, remove_if_dead
+from .local_locks import READ_FLAGS, lock_within, remove_if_dead, temporary_file
 from .schema import parse_name
-from .store import Buffer, Bytes, Read, StoredObject, StoreFault, check_name
+from .store import Buffer, Bytes, Flags, StoredObject, StoreFault, check_name
+from .syncing import SyncQueues
 
 __all__ = ["QUARANTINE_KEPT", "LocalStore"]
 
@@ -44,6 +47,7 @@ class LocalStore:
         self.root = root.absolute()
         self.url = self.root.as_uri()
         self._files = files or Files()
+        self._queues = SyncQueues()
         self._objects = self.root / "objects"
         self._temporary = self.root / "temporary"
         self._quarantine = self.root / "quarantine"
@@ -69,8 +73,7 @@ class LocalStore:
             if self._is_there(target):
                 return self._left_as_it_was(target, settle)
             self._make_folders(target.parent)
-            temporary, descriptor = begin_temporary(self._files, self._temporary)
-            try:
+            with temporary_file(self._files, self._temporary) as (temporary, descriptor):
                 write_all(self._files, descriptor, parts)
                 if not self.is_memory:
                     self._files.fdatasync(descriptor)
@@ -81,21 +84,58 @@ class LocalStore:
                 if settle:
                     self._sync(target.parent)
                 return True
-            finally:
-                # Unlinked before it is unlocked: nobody may take it for a dead writer's.
-                with suppress(OSError):
-                    self._files.unlink(temporary)
-                os.close(descriptor)
         except OSError as error:
             raise fault_of(error, name, is_write=True) from error
 
-    def settle(self, names: Iterable[str]) -> None:
-        """See :meth:`.Store.settle`; the first folder's sync commits what the others wait for."""
-        for folder in sorted({(self._objects / check_name(name)).parent for name in names}):
+    def put_many(self, names: Sequence[str], objects: Sequence[Sequence[Bytes]]) -> Flags:
+        """See :meth:`.Store.put_many`; under a claim on each name, had at once or not at all.
+
+        All are on their way to the disk before the first is waited for: they share its commits.
+        """
+        written = np.zeros(len(names), dtype=np.bool_)
+        claims: dict[str, bool] = {}
+        begun: list[tuple[int, Path, int, Path]] = []
+        with ExitStack() as stack:
+            for number, (name, parts) in enumerate(zip(names, objects, strict=True)):
+                with suppress(OSError, StoreFault):
+                    target = self._objects / check_name(name)
+                    digits = target.parent.name
+                    if digits not in claims:
+                        claims[digits] = stack.enter_context(self.claim(name, 0.0))
+                    if not claims[digits] or self._is_there(target):
+                        continue
+                    self._make_folders(target.parent)
+                    temporary, descriptor = stack.enter_context(
+                        temporary_file(self._files, self._temporary)
+                    )
+                    write_all(self._files, descriptor, parts)
+                    if not self.is_memory:
+                        self._files.start_writing(descriptor)
+                    begun.append((number, temporary, descriptor, target))
             try:
-                self._sync(folder)
-            except OSError as error:
-                raise fault_of(error, str(folder), is_write=True) from error
+                self._sync_all([descriptor for _, _, descriptor, _ in begun], data_only=True)
+            except OSError:
+                return written
+            for number, temporary, _, target in begun:
+                with suppress(OSError):
+                    self._link(temporary, target)
+                    written[number] = True
+        return written
+
+    def settle(self, names: Iterable[str]) -> None:
+        """See :meth:`.Store.settle`; all folders at once: they share the disk's commits."""
+        if self.is_memory:
+            return
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        try:
+            with ExitStack() as stack:
+                folders = []
+                for folder in sorted({check_name(name).rpartition("/")[0] for name in names}):
+                    folders.append(self._files.open(self._objects / folder, flags))
+                    stack.callback(os.close, folders[-1])
+                self._sync_all(folders, data_only=False)
+        except OSError as error:
+            raise fault_of(error, self.url, is_write=True) from error
 
     def read(self, name: str, parts: Sequence[Buffer]) -> None:
         """See :meth:`.Store.read`."""
@@ -114,7 +154,7 @@ class LocalStore:
             reason = Reason.OBJECT_TRUNCATED if cut else Reason.OBJECT_TOO_LONG
             raise StoreFault(reason, f"{name}: expected {expected} bytes, found {found}")
 
-    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Read:
+    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Flags:
         """See :meth:`.Store.read_many`."""
         folder = f"{self._objects}/"
         paths = [folder + check_name(name) for name in names]
@@ -211,7 +251,8 @@ class LocalStore:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Nothing is held open between calls."""
+        """Nothing but the kernel's queues is held between calls."""
+        self._queues.close()
 
     def _open(self, name: str) -> tuple[int, int]:
         """Descriptor and size of an object; never waits, whatever stands in its place."""
@@ -250,7 +291,7 @@ class LocalStore:
 
         Another process may have made but not synced them.
         """
-        if folder in self._durable and folder.is_dir():
+        if folder in self._durable:
             return
         namespace = folder.parent
         namespace.mkdir(mode=0o700, exist_ok=True)
@@ -263,6 +304,10 @@ class LocalStore:
     def _sync(self, folder: Path) -> None:
         if not self.is_memory:
             self._files.sync_directory(folder)
+
+    def _sync_all(self, descriptors: list[int], data_only: bool) -> None:
+        if not self.is_memory:
+            self._files.sync_all(self._queues, descriptors, data_only)
 
     def _names(self, folder: Path) -> list[str]:
         try:

@@ -1,8 +1,10 @@
 """The file calls of a local store, with loops over short ones and reasons for failed ones."""
 
+import ctypes
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -15,11 +17,13 @@ from kvstrata.eventstore.log.system import System
 
 from .fields import Bytes
 from .store import StoreFault
+from .syncing import SyncQueues
 from .whole_files import read_whole_files
 
 __all__ = ["Files", "fault_of", "read_all", "write_all"]
 
 MAX_VECTORS: Final = 1024  # IOV_MAX on Linux
+_START_WRITING: Final = 2  # SYNC_FILE_RANGE_WRITE
 
 _READ_REASONS: Final = {
     errno.ENOENT: Reason.OBJECT_MISSING,
@@ -49,7 +53,7 @@ _OUTAGES: Final = frozenset(
 
 
 class Files(System):
-    """The machine as a local store sees it: a log's calls and two more."""
+    """The machine as a local store sees it: a log's calls and some more."""
 
     def preadv(self, descriptor: int, buffers: Sequence[memoryview], offset: int) -> int:
         """Fill buffers one after the other from an offset; returns the bytes read."""
@@ -58,6 +62,14 @@ class Files(System):
     def read_whole(self, paths: list[str], parts: Arena, num_bytes: int) -> npt.NDArray[np.bool_]:
         """See :func:`.whole_files.read_whole_files`."""
         return read_whole_files(paths, parts, num_bytes)
+
+    def start_writing(self, descriptor: int) -> None:
+        """Have the kernel begin to write a file out; whatever fails shows when it is synced."""
+        _sync_file_range()(descriptor, 0, 0, _START_WRITING)
+
+    def sync_all(self, queues: SyncQueues, descriptors: Sequence[int], data_only: bool) -> None:
+        """See :meth:`.SyncQueues.sync`."""
+        queues.sync(descriptors, data_only)
 
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name; FileExistsError where the name is taken."""
@@ -77,6 +89,17 @@ def fault_of(error: OSError, name: str, is_write: bool) -> StoreFault:
     reason = reasons.get(error.errno or 0, other)
     what = "storing" if is_write else "reading"
     return StoreFault(reason, f"{what} {name}: {error}", reason in _OUTAGES)
+
+
+@lru_cache(maxsize=1)
+def _sync_file_range() -> Callable[[int, int, int, int], int]:
+    """The system call that Python has no name for; nothing where the C library has none either."""
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except (AttributeError, OSError):
+        return lambda descriptor, offset, num_bytes, flags: 0
+    function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return function  # type: ignore[no-any-return]
 
 
 def _bytes_of(parts: Sequence[Bytes]) -> list[memoryview]:

@@ -9,12 +9,14 @@ import os
 import stat
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from .local_files import Files
 
-__all__ = ["READ_FLAGS", "begin_temporary", "lock_within", "remove_if_dead"]
+__all__ = ["READ_FLAGS", "lock_within", "remove_if_dead", "temporary_file"]
 
 READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 """Never waits and follows nothing, whatever stands in a file's place."""
@@ -23,15 +25,27 @@ _FIRST_PAUSE_S: Final = 0.001
 _LONGEST_PAUSE_S: Final = 0.02
 
 
-def begin_temporary(files: Files, folder: Path) -> tuple[Path, int]:
-    """Make a temporary that is locked as long as its descriptor is open.
+@contextmanager
+def temporary_file(files: Files, folder: Path) -> Iterator[tuple[Path, int]]:
+    """A temporary that is locked as long as the context lasts, and gone after it.
 
-    Returns:
-        Its path and the descriptor.
+    Yields:
+        Its path and a descriptor to write to.
 
     Raises:
         OSError: as the kernel says.
     """
+    path, descriptor = _begin_temporary(files, folder)
+    try:
+        yield path, descriptor
+    finally:
+        # Unlinked before it is unlocked: nobody may take it for a dead writer's.
+        with suppress(OSError):
+            files.unlink(path)
+        os.close(descriptor)
+
+
+def _begin_temporary(files: Files, folder: Path) -> tuple[Path, int]:
     while True:
         path = folder / f"{os.getpid()}.{uuid.uuid4().hex}"
         descriptor = files.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)

@@ -24,7 +24,7 @@ from kvstrata.core.words import Arena
 
 from .remote_settings import endpoint_of, fault_of, profile_settings
 from .schema import parse_name
-from .store import Buffer, Bytes, Read, StoredObject, StoreFault, check_name
+from .store import Buffer, Bytes, Flags, StoredObject, StoreFault, check_name
 
 __all__ = ["RemoteStore"]
 
@@ -108,6 +108,10 @@ class RemoteStore:
             raise fault_of(error, name) from error
         return True
 
+    def put_many(self, names: Sequence[str], objects: Sequence[Sequence[Bytes]]) -> Flags:
+        """See :meth:`.Store.put_many`; there is no quicker way."""
+        return np.zeros(len(names), dtype=np.bool_)
+
     def settle(self, names: Iterable[str]) -> None:
         """See :meth:`.Store.settle`; all that was put is durable."""
 
@@ -125,7 +129,7 @@ class RemoteStore:
             reason = Reason.OBJECT_TRUNCATED if cut else Reason.OBJECT_TOO_LONG
             raise StoreFault(reason, f"{name}: expected {expected} bytes, found {found}")
 
-    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Read:
+    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Flags:
         """See :meth:`.Store.read_many`; there is no quicker way."""
         return np.zeros(len(names), dtype=np.bool_)
 

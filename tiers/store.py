@@ -23,7 +23,7 @@ from .schema import parse_name
 __all__ = [
     "Buffer",
     "Bytes",
-    "Read",
+    "Flags",
     "Store",
     "StoreFault",
     "StoredObject",
@@ -34,8 +34,8 @@ __all__ = [
 Buffer = memoryview
 """Of bytes, C-contiguous, writable where it is read into."""
 
-Read = npt.NDArray[np.bool_]
-"""Which of several objects were read."""
+Flags = npt.NDArray[np.bool_]
+"""Of several objects, which were read, or written."""
 
 _SCHEMES: Final = "a folder, file:///folder or s3://bucket/prefix"
 
@@ -90,6 +90,24 @@ class Store(Protocol):
             StoreFault: it was not stored; nothing of it can be found.
         """
 
+    def put_many(self, names: Sequence[str], objects: Sequence[Sequence[Bytes]]) -> Flags:
+        """Store many objects at once, as far as that is quick and plain.
+
+        Args:
+            names: n of them, all different.
+            objects: n of them: the bytes of each, one buffer after the other; they must not change
+                meanwhile.
+
+        Returns:
+            bool[n], which were written: they are there now, whole, and their names are durable
+            after :meth:`settle`. The others may be there all the same, or another process of this
+            node may be at work on them: :meth:`put` tells. A place without a quicker way writes
+            none.
+
+        Raises:
+            StoreFault: nothing is known to be written.
+        """
+
     def settle(self, names: Iterable[str]) -> None:
         """Make the names of objects durable that were put without: all of them for little more.
 
@@ -111,7 +129,7 @@ class Store(Protocol):
         Mutates: parts.
         """
 
-    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Read:
+    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Flags:
         """Fill the parts of many objects at once, as far as that is quick and plain.
 
         Args:

@@ -14,7 +14,7 @@ from kvstrata.core.words import Arena
 from .counters import TierCounters, TierStats
 from .format import Fault
 from .outage import Outage
-from .store import Buffer, Read, Store, StoreFault
+from .store import Buffer, Flags, Store, StoreFault
 
 __all__ = ["Failure", "Tier"]
 
@@ -123,7 +123,7 @@ class Tier:
             self.counters.read(sum(part.nbytes for part in parts), self._clock() - start_s)
         return failure
 
-    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Read:
+    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Flags:
         """Read many objects the quick way, where there is one; see :meth:`.Store.read_many`.
 
         Mutates: the parts' memory, the outage and the counters.
@@ -169,6 +169,23 @@ class Tier:
             self.room.not_tried()
             if answer is False:
                 self.counters.count("already_there")
+        return answer
+
+    def put_many(self, names: Sequence[str], objects: Sequence[Sequence[Buffer]]) -> Flags:
+        """Write many objects the quick way, where there is one; see :meth:`.Store.put_many`.
+
+        Mutates: the place, the outage and the counters.
+        """
+        if self.outage.is_down or self.room.is_down:
+            return np.zeros(len(names), dtype=np.bool_)
+        start_s = self._clock()
+        answer = self.ask(lambda: self.store.put_many(names, objects))
+        if isinstance(answer, Failure):
+            return np.zeros(len(names), dtype=np.bool_)
+        num_bytes = sum(
+            part.nbytes for number in np.flatnonzero(answer).tolist() for part in objects[number]
+        )
+        self.counters.wrote(num_bytes, self._clock() - start_s, int(answer.sum()))
         return answer
 
     def settle(self, names: Sequence[str]) -> Failure | None:

@@ -24,7 +24,7 @@ from kvstrata.core.steps import WORK_KEY_0, WORK_KEY_1, WORK_SUMS
 from kvstrata.core.stored import tiers_of_all
 from kvstrata.core.words import HOLDER_ID, HOLDER_SEALED, HOLDER_TAINTED, Arena
 from kvstrata.tiers.format import ObjectId
-from kvstrata.tiers.jobs import Job
+from kvstrata.tiers.jobs import JOB_BYTES, Job
 from kvstrata.tiers.outcomes import Loaded
 
 from .asking import keys_of
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
     from .tiering import Tiering
 
 __all__ = ["Fetcher"]
-
-_JOB_BYTES: Final = 4 << 20
-"""A worker is handed about so many bytes of objects at once: enough that it seldom waits for the
-interpreter's lock, little enough that all workers have some and a load given up soon ends."""
 
 _LOG: Final = logging.getLogger("kvstrata.tiers")
 
@@ -102,7 +98,7 @@ class Fetcher:
         # The checkpoint first: without it the blocks may be of no use.
         if load.checkpoint is not None:
             self._submit(load, num_blocks, False, [int(load.words[LOAD_IMAGE])])
-        most = max(1, _JOB_BYTES // tiering.objects.schema().object_bytes(False))
+        most = max(1, JOB_BYTES // tiering.objects.schema().object_bytes(False))
         size = min(most, -(-num_blocks // tiering.config.workers))
         for first in range(0, num_blocks, max(size, 1)):
             self._submit(load, first, True, blocks[first : first + size])

@@ -24,7 +24,7 @@ from kvstrata.core.leases import grant, release_grant
 from kvstrata.core.room import NO_ROOM
 from kvstrata.core.words import HOLDER_ID, Arena
 from kvstrata.tiers.format import Header
-from kvstrata.tiers.jobs import Job
+from kvstrata.tiers.jobs import JOB_BYTES, Job
 from kvstrata.tiers.outcomes import Stored
 from kvstrata.tiers.tierset import TierSet
 
@@ -95,31 +95,36 @@ class Writer:
         batch.open = len(units)
         self.batches[identity] = batch
         payload = zeros(4)
-        num_bytes = sum(tiering.object_bytes(not unit[0]) for unit in units)
+        sizes = [batch.tierset.schema.object_bytes(not unit[0]) for unit in units]
+        num_bytes = sum(sizes)
         payload[:3] = identity, len(units), num_bytes
         tiering.call.note(EventType.SPILL_BEGUN, payload)
-        for number, unit in enumerate(units):
-            tiering.workers.submit(
-                "spill",
-                self._work(batch, number, unit, lacking[number]),
-                partial(self._wrote, batch),
-            )
+        most = min(JOB_BYTES, num_bytes // tiering.config.max_spills)
+        first = filled = 0
+        for number, size in enumerate(sizes, 1):
+            filled += size
+            if filled >= most or number == len(units):
+                self._submit(batch, slice(first, number), lacking[first:number])
+                first, filled = number, 0
 
-    def _work(self, batch: Batch, number: int, unit: Unit, tiers: int) -> Callable[[], None]:
-        pages = self._tiering.objects.pages(*unit[:2])
+    def _submit(self, batch: Batch, which: slice, tiers: list[int]) -> None:
+        """Hand some objects of a batch to a worker."""
+        units, headers = batch.units[which], batch.headers[which]
+        pages = [self._tiering.objects.pages(*unit[:2]) for unit in units]
 
         def work() -> None:
-            header = batch.headers[number]
-            batch.results[number] = batch.tierset.store(header, pages, tiers, settle=False)
+            stored = batch.tierset.store_many(headers, pages, tiers)
+            for number, result in enumerate(stored, which.start):
+                batch.results[number] = result
 
-        return work
+        self._tiering.workers.submit("spill", work, partial(self._wrote, batch, len(units)))
 
-    def _wrote(self, batch: Batch, job: Job) -> None:
-        """One object is written, or not; on a worker's thread."""
+    def _wrote(self, batch: Batch, count: int, job: Job) -> None:
+        """Some objects are written, or not; on a worker's thread."""
         if job.error is not None:
             _LOG.error("a spill failed unexpectedly: %r", job.error)
         with batch.lock:
-            batch.open -= 1
+            batch.open -= count
             last = batch.open == 0
         if last:
             self._settle(batch)

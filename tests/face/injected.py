@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kvstrata.tiering import Tiering
-from kvstrata.tiers.store import Read
+from kvstrata.tiers.store import Flags
 
 
 class Clock:
@@ -42,8 +42,12 @@ class Hooked:
     def count(self, method: str) -> int:
         return Counter(method for method, _ in list(self.calls))[method]
 
-    def read_many(self, names: Sequence[str], parts: Any, num_bytes: int) -> Read:
+    def read_many(self, names: Sequence[str], parts: Any, num_bytes: int) -> Flags:
         """None of them: each is to come by a read that is told of."""
+        return np.zeros(len(names), dtype=np.bool_)
+
+    def put_many(self, names: Sequence[str], objects: Any) -> Flags:
+        """None of them: each is to come by a put that is told of."""
         return np.zeros(len(names), dtype=np.bool_)
 
     def __getattr__(self, method: str) -> Any:

@@ -11,7 +11,7 @@ from kvstrata.core.checksum import checksum_bytes
 from kvstrata.core.events import Reason
 from kvstrata.core.words import Arena
 from kvstrata.tiers.format import Header, ObjectId, encode
-from kvstrata.tiers.store import Buffer, Bytes, Read, Store, StoredObject, StoreFault
+from kvstrata.tiers.store import Buffer, Bytes, Flags, Store, StoredObject, StoreFault
 
 from .support import SCHEMA, key_of, pages_of
 
@@ -51,6 +51,9 @@ class MemoryStore:
         self.calls: list[str] = []
         self.temporaries = 0
 
+    def put_many(self, names: Sequence[str], objects: Sequence[Sequence[Bytes]]) -> Flags:
+        return np.zeros(len(names), dtype=np.bool_)
+
     def settle(self, names: Iterable[str]) -> None:
         """All that was put is durable."""
 
@@ -67,7 +70,7 @@ class MemoryStore:
         for part in parts:
             part[:], data = data[: part.nbytes], data[part.nbytes :]
 
-    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Read:
+    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Flags:
         return np.zeros(len(names), dtype=np.bool_)
 
     def size(self, name: str) -> int | None:

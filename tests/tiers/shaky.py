@@ -13,7 +13,7 @@ from kvstrata.core.words import Arena
 from kvstrata.tiers.format import Header, ObjectId, Part, Schema
 from kvstrata.tiers.local import LocalStore
 from kvstrata.tiers.outcomes import Loaded, LoadFailed
-from kvstrata.tiers.store import Buffer, Bytes, Read, StoredObject, StoreFault
+from kvstrata.tiers.store import Buffer, Bytes, Flags, StoredObject, StoreFault
 from kvstrata.tiers.tier import Tier
 from kvstrata.tiers.tierset import TierSet
 
@@ -55,6 +55,10 @@ class Shaky:
         if planned is not None:
             planned()
 
+    def put_many(self, names: Sequence[str], objects: Sequence[Sequence[Bytes]]) -> Flags:
+        self._call("put_many")
+        return self.inner.put_many(names, objects)
+
     def settle(self, names: Iterable[str]) -> None:
         self.inner.settle(names)
 
@@ -66,7 +70,7 @@ class Shaky:
         self._call("read")
         self.inner.read(name, parts)
 
-    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Read:
+    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Flags:
         self._call("read_many")
         return self.inner.read_many(names, parts, num_bytes)
 

@@ -1,10 +1,12 @@
 """A folder whose writers die or race: an object is there whole or not at all."""
 
+import errno
 import os
 import random
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,14 @@ def store(tmp_path: Path, files: WatchedFiles) -> LocalStore:
 CALLS = ["pwritev", "fdatasync", "link", "sync_directory", "unlink"]
 
 
+def put_some(store: LocalStore, numbers: Iterable[int]) -> list[bool]:
+    """Put blocks as one batch; which of them were written."""
+    blocks = [block_id(number) for number in numbers]
+    names = [SCHEMA.object_name(block) for block in blocks]
+    written: list[bool] = store.put_many(names, [make_object(b).parts for b in blocks]).tolist()
+    return written
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_a_writer_killed_at_any_call_leaves_all_or_nothing(
     store: LocalStore, files: WatchedFiles, call: str
@@ -66,14 +76,81 @@ def test_a_writer_killed_at_any_call_leaves_all_or_nothing(
     assert isinstance(load(store, block_id(1)), Header)
 
 
+@pytest.mark.parametrize("countdown", range(4))
+@pytest.mark.parametrize("call", ["pwritev", "fdatasync", "link", "unlink"])
+def test_a_writer_killed_in_a_batch_leaves_whole_objects_and_temporaries(
+    store: LocalStore, files: WatchedFiles, call: str, countdown: int
+) -> None:
+    put_object(store, checkpoint_id(1))  # the folders are there
+    left = iter(range(10))
+
+    def hook(name: str) -> None:
+        if name == call and next(left) == countdown:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    files.hook = hook
+    assert join(fork(lambda: put_some(store, range(4)) and None)) == -signal.SIGKILL
+    files.hook = lambda name: None
+    # All are written, then synced, then named, then their temporaries go.
+    num_named = {"link": countdown, "unlink": 4}.get(call, 0)
+    num_begun = countdown + 1 if call == "pwritev" else 4
+    num_gone = countdown if call == "unlink" else 0
+    is_named = [store.size(SCHEMA.object_name(block_id(number))) is not None for number in range(4)]
+    assert is_named == [number < num_named for number in range(4)]
+    for number in range(num_named):
+        assert isinstance(load(store, block_id(number)), Header)
+    assert store.collect(older_than_s=0) == num_begun - num_gone
+    assert put_some(store, range(4)) == [not here for here in is_named]
+
+
+def test_in_a_batch_all_are_durable_before_the_first_has_its_name(
+    store: LocalStore, files: WatchedFiles
+) -> None:
+    put_object(store, checkpoint_id(1))
+    files.calls.clear()
+    assert put_some(store, range(3)) == [True] * 3
+    calls = [call for call, _ in files.calls]
+    assert calls == ["pwritev"] * 3 + ["fdatasync"] * 3 + ["link"] * 3 + ["unlink"] * 3
+
+
+@pytest.mark.parametrize("call", ["pwritev", "fdatasync", "link"])
+def test_what_fails_in_a_batch_is_left_to_be_put_alone(
+    store: LocalStore, files: WatchedFiles, call: str
+) -> None:
+    put_object(store, checkpoint_id(1))
+    left = iter(range(10))
+
+    def hook(name: str) -> None:
+        if name == call and next(left) == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    files.hook = hook
+    # Of files synced together it is not known which of them are not.
+    others = call != "fdatasync"
+    assert put_some(store, range(3)) == [others, False, others]
+    assert not temporaries(store)
+    assert put_object(store, block_id(1))
+
+
+def test_a_batch_leaves_what_is_there_or_claimed_to_be_put_alone(store: LocalStore) -> None:
+    put_object(store, block_id(1))
+    assert put_some(store, range(3)) == [True, False, True]
+    other = LocalStore(store.root)
+    with other.claim(SCHEMA.object_name(block_id(4)), 0.0) as is_claimed:
+        assert is_claimed
+        assert put_some(store, [4]) == [False]
+    assert put_some(store, [4]) == [True]
+
+
 def test_a_writer_killed_at_random_leaves_whole_objects_only(store: LocalStore) -> None:
     dice = random.Random(11)
     quiet = LocalStore(store.root)
     quiet.is_memory = True  # no syncs, so that kills fall into writes and links
 
     def write() -> None:
-        for number in range(100_000):
+        for number in range(0, 100_000, 4):
             put_object(quiet, block_id(number))
+            put_some(quiet, range(number + 1, number + 4))
 
     for _ in range(8):
         pid = fork(write)

@@ -11,7 +11,8 @@ from kvstrata.core.words import Arena
 from kvstrata.eventstore.log.formats import Buffer
 from kvstrata.tiers.local import LocalStore
 from kvstrata.tiers.local_files import Files
-from kvstrata.tiers.store import Read, StoreFault
+from kvstrata.tiers.store import Flags, StoreFault
+from kvstrata.tiers.syncing import SyncQueues
 
 
 class WatchedFiles(Files):
@@ -55,13 +56,21 @@ class WatchedFiles(Files):
             return super().preadv(descriptor, [first], offset)
         return super().preadv(descriptor, buffers, offset)
 
-    def read_whole(self, paths: list[str], parts: Arena, num_bytes: int) -> Read:
+    def read_whole(self, paths: list[str], parts: Arena, num_bytes: int) -> Flags:
         """None: every byte is to come by the calls that are watched."""
         return np.zeros(len(paths), dtype=np.bool_)
 
     def fdatasync(self, descriptor: int) -> None:
         self._tell("fdatasync")
         super().fdatasync(descriptor)
+
+    def sync_all(self, queues: SyncQueues, descriptors: Sequence[int], data_only: bool) -> None:
+        """One after another, by the calls that are watched."""
+        for descriptor in descriptors:
+            if data_only:
+                self.fdatasync(descriptor)
+            else:
+                self.sync_directory(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
 
     def link(self, source: Path, target: Path) -> None:
         self._tell("link")

@@ -125,7 +125,8 @@ class Engine:
         def fail(*_: Any, **__: Any) -> Any:
             raise StoreFault(Reason.STORE_FAILED, os.strerror(errno.EIO), is_outage=True)
 
-        self._whole = {name: getattr(LocalStore, name) for name in ("put", "read", "read_many")}
+        calls = ("put", "put_many", "read", "read_many")
+        self._whole = {name: getattr(LocalStore, name) for name in calls}
         for name in self._whole:
             setattr(LocalStore, name, fail)
 
