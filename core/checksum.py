@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .compile import compiled
+from .compile import compiled, helper
 from .errors import InvariantViolation
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "SEED",
     "checksum_bytes",
     "checksum_pages",
+    "page_sum",
     "row_multipliers",
     "word_multipliers",
 ]
@@ -87,6 +88,29 @@ def _start(num_bytes: int) -> int:
     return (SEED + num_bytes * GOLDEN) & _MASK
 
 
+@helper
+def page_sum(page: Any, columns: Any, rows: Any) -> Any:
+    """What a page adds to the checksum of an empty one of its length, from compiled code.
+
+    Args:
+        page: uint64[n] or int64[n], contiguous: its bytes.
+        columns: uint64[2048], of :func:`word_multipliers`.
+        rows: uint64[at least n / 2048], of :func:`row_multipliers`.
+    """
+    # Two words a lane: both products are 32x32->64 multiplies, which vectorise. The slices let
+    # the compiler see that lane and column advance together.
+    total = np.uint64(0)
+    for row in range(-(-page.shape[0] // _LANES)):
+        part = page[row * _LANES : (row + 1) * _LANES]
+        column = columns[: part.shape[0]]
+        row_sum = np.uint64(0)
+        for lane in range(part.shape[0]):
+            word, factor = np.uint64(part[lane]), column[lane]
+            row_sum += (word & _LOW) * (factor & _LOW) + (word >> _HALF) * (factor >> _HALF)
+        total += row_sum * rows[row]
+    return total
+
+
 @compiled
 def _sum_pages(
     words: NDArray[np.uint64],
@@ -96,24 +120,12 @@ def _sum_pages(
     start: np.uint64,
     out: NDArray[np.uint64],
 ) -> int:
-    # Two words a lane: both products are 32x32->64 multiplies, which vectorise. The slices let
-    # the compiler see that lane and column advance together.
     # Returns the index of the first slot outside the pool, -1 if there is none.
     for index in range(slots.shape[0]):
         slot = slots[index]
         if slot < 0 or slot >= words.shape[0]:
             return index
-        page = words[slot]
-        total = start
-        for row in range(rows.shape[0]):
-            part = page[row * _LANES : (row + 1) * _LANES]
-            column = columns[: part.shape[0]]
-            row_sum = np.uint64(0)
-            for lane in range(part.shape[0]):
-                word, factor = part[lane], column[lane]
-                row_sum += (word & _LOW) * (factor & _LOW) + (word >> _HALF) * (factor >> _HALF)
-            total += row_sum * rows[row]
-        out[index] = total
+        out[index] = start + page_sum(words[slot], columns, rows)
     return -1
 
 

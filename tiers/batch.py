@@ -1,9 +1,9 @@
 """Many objects of one folder read and checked at once: the quick way, which only ever says yes.
 
 All headers of one kind of object differ in their key, parent, position, checksums and CRC alone.
-So a batch is checked by comparing it with one made from the schema, the checksums of all pages of
-a group are computed in one call, and whatever is not beyond doubt is left to
-:class:`.fetch.Fetch`, which finds out what is wrong with it.
+So a batch is checked by comparing it with one made from the schema, its pages' checksums are
+computed as they are read, and whatever is not beyond doubt is left to :class:`.fetch.Fetch`, which
+finds out what is wrong with it.
 """
 
 from collections.abc import Sequence
@@ -33,9 +33,6 @@ class Targets(Protocol):
     def addresses(self) -> Arena:
         """int64[n, k]: where page k of object n lies in memory."""
 
-    def checksums(self, chosen: npt.NDArray[np.bool_]) -> Arena:
-        """int64[m, k]: checksums of the chosen objects' pages as they are now."""
-
     def pages(self, number: int) -> list[memoryview]:
         """The pages of one object."""
 
@@ -50,6 +47,11 @@ class Batch:
         schema: what the objects agree on.
         identities: which objects; all blocks or all checkpoints.
         targets: where their pages go.
+
+    Attributes:
+        names: of the objects in their store.
+        num_bytes: of each object.
+        checksums: int64[n, k], of each of :meth:`parts`, to be filled as they are read.
     """
 
     def __init__(self, schema: Schema, identities: Sequence[ObjectId], targets: Targets) -> None:
@@ -62,6 +64,7 @@ class Batch:
         num, header_bytes = len(identities), schema.header_bytes(is_checkpoint)
         self._headers = np.zeros((num, header_bytes), dtype=np.uint8)
         self._trailers = np.zeros((num, TRAILER_BYTES), dtype=np.uint8)
+        self.checksums: Arena = np.zeros((num, len(self._sizes) + 2), dtype=np.int64)
         any_one = Header(ObjectId(bytes(16), is_checkpoint), bytes(16), 0, (0,) * len(self._sizes))
         self._template = np.frombuffer(encode(schema, any_one)[0], dtype=np.uint8)
         self._fixed = np.ones(header_bytes, dtype=np.bool_)
@@ -105,8 +108,7 @@ class Batch:
             trailer = TRAILER.pack(TRAILER_MAGIC, crc, self.num_bytes)
             good[number] = sealed and self._trailers[number].tobytes() == trailer
         told = np.stack([self._words(at, "<i8") for at in self._at], axis=1)
-        if good.any():
-            good[good] = (self._targets.checksums(good) == told[good]).all(axis=1)
+        good &= (self.checksums[:, 1:-1] == told).all(axis=1)
         found: list[Header | None] = [None] * len(self._identities)
         for number in np.flatnonzero(good).tolist():
             found[number] = Header(

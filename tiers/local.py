@@ -154,11 +154,13 @@ class LocalStore:
             reason = Reason.OBJECT_TRUNCATED if cut else Reason.OBJECT_TOO_LONG
             raise StoreFault(reason, f"{name}: expected {expected} bytes, found {found}")
 
-    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Flags:
+    def read_many(
+        self, names: Sequence[str], parts: Arena, num_bytes: int, checksums: Arena
+    ) -> Flags:
         """See :meth:`.Store.read_many`."""
         folder = f"{self._objects}/"
         paths = [folder + check_name(name) for name in names]
-        return self._files.read_whole(paths, parts, num_bytes)
+        return self._files.read_whole(paths, parts, num_bytes, checksums)
 
     def size(self, name: str) -> int | None:
         """See :meth:`.Store.size`."""

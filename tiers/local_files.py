@@ -59,9 +59,11 @@ class Files(System):
         """Fill buffers one after the other from an offset; returns the bytes read."""
         return os.preadv(descriptor, buffers, offset)
 
-    def read_whole(self, paths: list[str], parts: Arena, num_bytes: int) -> npt.NDArray[np.bool_]:
+    def read_whole(
+        self, paths: list[str], parts: Arena, num_bytes: int, checksums: Arena
+    ) -> npt.NDArray[np.bool_]:
         """See :func:`.whole_files.read_whole_files`."""
-        return read_whole_files(paths, parts, num_bytes)
+        return read_whole_files(paths, parts, num_bytes, checksums)
 
     def start_writing(self, descriptor: int) -> None:
         """Have the kernel begin to write a file out; whatever fails shows when it is synced."""

@@ -129,13 +129,16 @@ class Store(Protocol):
         Mutates: parts.
         """
 
-    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Flags:
+    def read_many(
+        self, names: Sequence[str], parts: Arena, num_bytes: int, checksums: Arena
+    ) -> Flags:
         """Fill the parts of many objects at once, as far as that is quick and plain.
 
         Args:
             names: n of them.
             parts: int64[n, k, 2], address and length of each object's parts.
             num_bytes: of each object.
+            checksums: int64[n, k], filled: the page checksum of each part that was filled.
 
         Returns:
             bool[n], whose parts were filled from an object of just so many bytes. The others may
@@ -144,7 +147,7 @@ class Store(Protocol):
         Raises:
             StoreFault: nothing was filled.
 
-        Mutates: the parts' memory.
+        Mutates: the parts' memory, checksums.
         """
 
     def size(self, name: str) -> int | None:

@@ -123,15 +123,17 @@ class Tier:
             self.counters.read(sum(part.nbytes for part in parts), self._clock() - start_s)
         return failure
 
-    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Flags:
+    def read_many(
+        self, names: Sequence[str], parts: Arena, num_bytes: int, checksums: Arena
+    ) -> Flags:
         """Read many objects the quick way, where there is one; see :meth:`.Store.read_many`.
 
-        Mutates: the parts' memory, the outage and the counters.
+        Mutates: the parts' memory, checksums, the outage and the counters.
         """
         if self.outage.is_down:
             return np.zeros(len(names), dtype=np.bool_)
         start_s = self._clock()
-        answer = self.ask(lambda: self.store.read_many(names, parts, num_bytes))
+        answer = self.ask(lambda: self.store.read_many(names, parts, num_bytes, checksums))
         if isinstance(answer, Failure):
             return np.zeros(len(names), dtype=np.bool_)
         count = int(answer.sum())

@@ -175,8 +175,8 @@ class TierSet:
             return [None] * len(identities)
         start_s = self._clock()
         batch = Batch(self.schema, identities, targets)
-        read = first.read_many(batch.names, batch.parts(), batch.num_bytes)
-        headers = batch.check(read)
+        parts, checksums = batch.parts(), batch.checksums
+        headers = batch.check(first.read_many(batch.names, parts, batch.num_bytes, checksums))
         each_s = (self._clock() - start_s) / len(identities)
         return [
             None if header is None else Loaded(first.index, header, batch.num_bytes, each_s)

@@ -3,8 +3,9 @@
 Reading a small file from Python gives the lock up and takes it again at every step; with several
 threads most of the time is spent waiting for it. Here compiled code calls the C library by the
 addresses of its functions: open, two seeks that tell the size, one readv into the caller's memory,
-close. A file for which any of that is not plain success counts as not read, and the caller reads
-it the careful way, which finds out why.
+close. It computes the checksums of a file's parts at once, while the processor's cache holds them.
+A file for which any of that is not plain success counts as not read, and the caller reads it the
+careful way, which finds out why.
 """
 
 import ctypes
@@ -15,9 +16,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from kvstrata.core.checksum import (
+    GOLDEN,
+    ROW_WORDS,
+    SEED,
+    page_sum,
+    row_multipliers,
+    word_multipliers,
+)
 from kvstrata.core.compile import compiled
 from kvstrata.core.sha256 import call_by_address
-from kvstrata.core.views import COMPILES
+from kvstrata.core.views import COMPILES, words_at
 from kvstrata.core.words import Arena
 
 __all__ = ["MAX_PARTS_READ", "read_whole_files"]
@@ -48,7 +57,15 @@ def _functions() -> Arena | None:
 
 @compiled
 def _read_all(
-    functions: Arena, paths: Any, parts: Arena, num_bytes: int, flags: int, read: Arena
+    functions: Arena,
+    paths: Any,
+    parts: Arena,
+    num_bytes: int,
+    flags: int,
+    columns: Any,
+    rows: Any,
+    sums: Any,
+    read: Arena,
 ) -> int:
     count = 0
     for index in range(read.shape[0]):
@@ -66,24 +83,34 @@ def _read_all(
             found = call_by_address(functions[_READ], file, vectors, parts.shape[1])
             read[index] = found == num_bytes
         call_by_address(functions[_CLOSE], file, 0, 0)
+        if read[index]:
+            for part in range(parts.shape[1]):
+                address, length = parts[index, part, 0], parts[index, part, 1]
+                # Memory at an address is told by its distance from an array.
+                page = words_at(parts, (address - parts.ctypes.data) >> 3, length >> 3)
+                empty = np.uint64(SEED) + np.uint64(length) * np.uint64(GOLDEN)
+                sums[index, part] = empty + page_sum(page, columns, rows)
         count += read[index]
     return count
 
 
-def read_whole_files(paths: list[str], parts: Arena, num_bytes: int) -> npt.NDArray[np.bool_]:
+def read_whole_files(
+    paths: list[str], parts: Arena, num_bytes: int, checksums: Arena
+) -> npt.NDArray[np.bool_]:
     """Fill memory from files, the parts of each one after the other.
 
     Args:
         paths: n absolute paths.
-        parts: int64[n, k, 2], address and length of each file's parts; the memory must stay where
-            it is, and be nobody else's, until the call returns.
+        parts: int64[n, k, 2], address and length of each file's parts, both divisible by 8; the
+            memory must stay where it is, and be nobody else's, until the call returns.
         num_bytes: of each file, the sum of its parts.
+        checksums: int64[n, k], filled: the checksum of each part of a file that was read.
 
     Returns:
         bool[n], whether the file was there, was a file of just so many bytes, and was read. What
         the parts of the others hold is undefined.
 
-    Mutates: the memory of the parts.
+    Mutates: the memory of the parts, checksums.
     """
     functions = _functions()
     if functions is None or parts.shape[1] > MAX_PARTS_READ or not paths:
@@ -92,5 +119,15 @@ def read_whole_files(paths: list[str], parts: Arena, num_bytes: int) -> npt.NDAr
     encoded = np.array([os.fsencode(path) + b"\0" for path in paths])
     names = encoded.view(np.uint8).reshape(len(paths), -1)
     read = np.zeros(len(paths), dtype=np.int64)
-    _read_all(functions, names, np.ascontiguousarray(parts), num_bytes, _FLAGS, read)
+    _read_all(
+        functions,
+        names,
+        np.ascontiguousarray(parts),
+        num_bytes,
+        _FLAGS,
+        word_multipliers().view(np.uint64),
+        row_multipliers(-(-int(parts[:, :, 1].max()) // (4 * ROW_WORDS))),
+        checksums.view(np.uint64),
+        read,
+    )
     return read.astype(np.bool_)

@@ -144,14 +144,6 @@ class PageTargets:
         found: Arena = starts + self._slots * sizes
         return found
 
-    def checksums(self, chosen: npt.NDArray[np.bool_]) -> Arena:
-        """int64[m, k]: checksums of the chosen units' pages as they are now."""
-        slots = self._slots[chosen]
-        found = np.empty_like(slots)
-        for part in range(slots.shape[1]):
-            found[:, part] = checksum_pages(self._words[part], slots[:, part])
-        return found
-
     def pages(self, number: int) -> list[memoryview]:
         """The pages of one unit."""
         slots = self._slots[number].tolist()

@@ -206,10 +206,10 @@ def test_a_batch_that_is_read_late_writes_no_page_that_others_have(
         with place.opened(admission=LOADS) as cache:
             store, gate, begun = hook(cache), threading.Event(), threading.Event()
 
-            def late(names: Any, parts: Any, num_bytes: int) -> Any:
+            def late(*arguments: Any) -> Any:
                 begun.set()
                 gate.wait(20)
-                return store.inner.read_many(names, parts, num_bytes)
+                return store.inner.read_many(*arguments)
 
             monkeypatch.setattr(store, "read_many", late)
             wanted = asked(PROMPT, max_new_tokens=OUTPUT)

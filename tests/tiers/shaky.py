@@ -70,9 +70,11 @@ class Shaky:
         self._call("read")
         self.inner.read(name, parts)
 
-    def read_many(self, names: Sequence[str], parts: Arena, num_bytes: int) -> Flags:
+    def read_many(
+        self, names: Sequence[str], parts: Arena, num_bytes: int, checksums: Arena
+    ) -> Flags:
         self._call("read_many")
-        return self.inner.read_many(names, parts, num_bytes)
+        return self.inner.read_many(names, parts, num_bytes, checksums)
 
     def size(self, name: str) -> int | None:
         self._call("size")

@@ -32,15 +32,6 @@ class Into:
             [[np.frombuffer(page, np.uint8).ctypes.data for page in t.into] for t in self.things]
         )
 
-    def checksums(self, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        return np.array(
-            [
-                [checksum_bytes(page) for page in thing.into]
-                for thing, wanted in zip(self.things, chosen, strict=True)
-                if wanted
-            ]
-        )
-
     def pages(self, number: int) -> list[memoryview]:
         return self.things[number].into
 
@@ -184,18 +175,24 @@ def test_a_tier_that_is_down_is_not_asked(rig: Rig) -> None:
 
 def test_files_read_whole_are_told_from_all_others(tmp_path: Path) -> None:
     paths = [tmp_path / f"file {number}" for number in range(4)]
+    sizes = [32, 40_008, 64]
+    num_bytes = sum(sizes)
+    whole = np.random.default_rng(1).integers(0, 256, (4, num_bytes), dtype=np.uint8)
     for number, path in enumerate(paths[:3]):
-        path.write_bytes(bytes([number + 1]) * (100 + (number == 1)))
-    buffers = np.zeros((4, 100), dtype=np.uint8)
-    parts = np.zeros((4, 2, 2), dtype=np.int64)
-    parts[:, 0, 0] = buffers.ctypes.data + np.arange(4) * 100
-    parts[:, 1, 0] = parts[:, 0, 0] + 30
-    parts[:, :, 1] = 30, 70
-    read = read_whole_files([str(path) for path in paths], parts, 100)
+        path.write_bytes(whole[number].tobytes() + b"x" * (number == 1))
+    buffers = np.zeros_like(whole)
+    parts = np.zeros((4, 3, 2), dtype=np.int64)
+    parts[:, :, 0] = buffers.ctypes.data + np.arange(4)[:, None] * num_bytes + [0, 32, 40_040]
+    parts[:, :, 1] = sizes
+    sums = np.zeros((4, 3), dtype=np.int64)
+    read = read_whole_files([str(path) for path in paths], parts, num_bytes, sums)
     assert read.tolist() == ([True, False, True, False] if COMPILES else [False] * 4)
     if COMPILES:
-        assert buffers[[0, 2]].tolist() == [[1] * 100, [3] * 100]
-    assert read_whole_files([], parts[:0], 100).tolist() == []
+        for number in (0, 2):
+            assert np.array_equal(buffers[number], whole[number])
+            pages = np.split(whole[number], [32, 40_040])
+            assert sums[number].tolist() == [checksum_bytes(page.tobytes()) for page in pages]
+    assert read_whole_files([], parts[:0], num_bytes, sums[:0]).tolist() == []
 
 
 @quickly
