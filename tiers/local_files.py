@@ -101,7 +101,7 @@ def _sync_file_range() -> Callable[[int, int, int, int], int]:
     except (AttributeError, OSError):
         return lambda descriptor, offset, num_bytes, flags: 0
     function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def _bytes_of(parts: Sequence[Bytes]) -> list[memoryview]:
