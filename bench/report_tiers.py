@@ -32,8 +32,9 @@ def tier_parts(tiers: Results) -> list[str]:
         f"geometry, {prefix['blocks']:,} objects of {prefix['object_bytes']:,} bytes and a "
         f"checkpoint, {prefix['bytes'] / 1e6:,.0f} MB. kvstrata writes with two threads, each "
         "object synced and named, and reads with four straight into the pools, every page "
-        "checksummed; fio writes (synced at close) and reads as many files of that size with as "
-        "many jobs; safetensors and plain files are read into pages by four threads, unchecked.\n",
+        "checksummed; fio writes (made anew, synced at close, in one folder that is not "
+        "synced) and reads as many files of that size with as many jobs; safetensors and plain "
+        "files are read into pages by four threads, unchecked.\n",
         rates(tiers),
         "\n### A prompt restored, and computed again\n",
         "The demo's model, on the CPU, from the match to the last token's logits; restored in the "

@@ -5,8 +5,9 @@
 
 One prefix of DeepSeek-V4-Flash's geometry is spilled by kvstrata (written, synced, named, its
 folder synced; by two threads) and loaded into empty pools (read into the pages, checked: header,
-trailer, a checksum a page; by four threads), in turn with fio writing and reading as many files of
-that size with as many threads, and with safetensors and plain files read into pages unchecked.
+trailer, a checksum a page; by four threads), in turn with fio writing (made anew, synced as it is
+closed; their folder is not) and reading as many files of that size with as many threads, and with
+safetensors and plain files read into pages unchecked.
 Cold: the kernel was made to forget the files; warm: it holds them. Then a prompt of the demo's
 model is restored from disk and computed again. Results, ``bench/results/tiers.json``::
 
@@ -19,7 +20,6 @@ SUBJECT is kvstrata, fio (the limit; absent where it is not installed), safetens
 """
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -101,7 +101,7 @@ def run(
         return {"bytes_per_s": limits.read(place, object_bytes, num_blocks, is_cold)}
     if name == "kvstrata":
         if what == "write":
-            shutil.rmtree(place, ignore_errors=True)
+            prefix.put_away(place)
             return prefix.rate(prefix.spill(place, num_tokens))
         if not is_cold:
             prefix.warm(place)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from .prefix import SPILLS, WORKERS
+from .prefix import SPILLS, WORKERS, put_away
 
 
 def is_here() -> bool:
@@ -41,8 +41,8 @@ def fio(folder: Path, how: str, object_bytes: int, num_files: int, *options: str
 
 
 def write(folder: Path, object_bytes: int, num_files: int) -> float:
-    """Writing files, each synced as it is closed."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Writing files, each made anew, and synced as it is closed."""
+    put_away(folder)
     folder.mkdir()
     return fio(folder, "write", object_bytes, num_files, "--fsync_on_close=1")
 

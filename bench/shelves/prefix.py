@@ -1,6 +1,7 @@
 """A long prefix of DeepSeek-V4-Flash's geometry, spilled to a folder and loaded again."""
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,21 @@ def forget(folder: Path) -> None:
             descriptor = os.open(path, os.O_RDONLY)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(descriptor)
+
+
+def put_away(folder: Path) -> None:
+    """Make room for another round: what this one wrote is emptied, and keeps its files.
+
+    ext4 passes over the inodes of files deleted in the last minutes, one by one, each time it makes
+    a new file: deleting them would be measured with the next round.
+    """
+    if not folder.exists():
+        return
+    for path in folder.rglob("*"):
+        if path.is_file():
+            os.truncate(path, 0)
+    folder.rename(folder.with_name(f"{folder.name}-{time.time_ns()}"))
+    os.sync()
 
 
 def warm(folder: Path) -> None:
