@@ -66,3 +66,13 @@ class Stored:
     num_bytes: int
     seconds: float
     faults: TierFaults = ()
+
+    def joined(self, later: "Stored") -> "Stored":
+        """What became of it in both of two goes."""
+        return Stored(
+            self.tiers | later.tiers,
+            self.written | later.written,
+            self.num_bytes + later.num_bytes,
+            self.seconds + later.seconds,
+            (*self.faults, *later.faults),
+        )

@@ -3,7 +3,7 @@
 import random as randomness
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -130,12 +130,10 @@ class Tier:
 
         Mutates: the parts' memory, checksums, the outage and the counters.
         """
-        if self.outage.is_down:
-            return np.zeros(len(names), dtype=np.bool_)
         start_s = self._clock()
-        answer = self.ask(lambda: self.store.read_many(names, parts, num_bytes, checksums))
-        if isinstance(answer, Failure):
-            return np.zeros(len(names), dtype=np.bool_)
+        answer = self._ask_quickly(
+            len(names), lambda: self.store.read_many(names, parts, num_bytes, checksums)
+        )
         count = int(answer.sum())
         self.counters.read(count * num_bytes, self._clock() - start_s, count)
         return answer
@@ -178,12 +176,10 @@ class Tier:
 
         Mutates: the place, the outage and the counters.
         """
-        if self.outage.is_down or self.room.is_down:
+        if self.room.is_down:
             return np.zeros(len(names), dtype=np.bool_)
         start_s = self._clock()
-        answer = self.ask(lambda: self.store.put_many(names, objects))
-        if isinstance(answer, Failure):
-            return np.zeros(len(names), dtype=np.bool_)
+        answer = self._ask_quickly(len(names), lambda: self.store.put_many(names, objects))
         num_bytes = sum(
             part.nbytes for number in np.flatnonzero(answer).tolist() for part in objects[number]
         )
@@ -226,6 +222,16 @@ class Tier:
                 if had is not False or left_s <= _CLAIM_SLICE_S or dead():
                     yield had is True
                     return
+
+    def _ask_quickly(self, count: int, work: Callable[[], Flags]) -> Flags:
+        """Ask for many objects; of what fails nothing is noted: asked for singly, it is told."""
+        answer = np.zeros(count, dtype=np.bool_)
+        if not self.outage.is_down:
+            with suppress(Exception):
+                answer = work()
+        if answer.any():
+            self.outage.succeeded()
+        return answer
 
     def _hides_the_name(self, name: str, num_bytes: int, answer: bool | Failure) -> bool:
         """Whether something that is no such object keeps an object from being written."""

@@ -215,56 +215,44 @@ class TierSet:
         num_bytes = written.bit_count() * self.schema.object_bytes(identity.is_checkpoint)
         return Stored(whole, written, num_bytes, self._clock() - start_s, tuple(faults))
 
-    def store_many(
+    def store_together(
         self, headers: Sequence[Header], pages: Sequence[Sequence[Buffer]], tiers: Sequence[int]
-    ) -> Iterator[Stored]:
-        """Write several objects, each as :meth:`store` does; durable after :meth:`settle`.
+    ) -> list[Stored]:
+        """Write several objects to folders, as far as that is quick and plain.
 
         Args:
             headers: of the objects, all different.
             pages: of each object.
             tiers: a mask an object.
 
-        Yields:
-            What became of each object, in their order.
+        Returns:
+            What was written of each object, durable after :meth:`settle`; what its mask has beyond
+            that is left to :meth:`store`.
 
         Raises:
             InvariantViolation: the pages are not those of such objects.
 
         Mutates: the tiers' places.
         """
+        if len(headers) == 1:
+            return [Stored(0, 0, 0, 0.0)]  # nothing to share
         start_s = self._clock()
-        written = self._store_quickly(headers, pages, tiers)
-        each_s = (self._clock() - start_s) / len(headers)
-        for header, own, mask, quick in zip(headers, pages, tiers, written, strict=True):
-            num_bytes = quick.bit_count() * self.schema.object_bytes(header.identity.is_checkpoint)
-            done = Stored(quick, quick, num_bytes, each_s)
-            if mask != quick:
-                rest = self.store(header, own, mask & ~quick, settle=False)
-                done = Stored(
-                    rest.tiers | quick,
-                    rest.written | quick,
-                    rest.num_bytes + num_bytes,
-                    rest.seconds + each_s,
-                    rest.faults,
-                )
-            yield done
-
-    def _store_quickly(
-        self, headers: Sequence[Header], pages: Sequence[Sequence[Buffer]], tiers: Sequence[int]
-    ) -> list[int]:
-        """Masks of the tiers that took an object as one of many."""
         names = [self.schema.object_name(header.identity) for header in headers]
         objects = [self._parts(*one) for one in zip(headers, pages, strict=True)]
         written = [0] * len(headers)
         for tier in self.tiers:
             chosen = [number for number, mask in enumerate(tiers) if mask & tier.bit]
-            if not chosen:
+            if not chosen or not tier.is_folder:
                 continue
             took = tier.put_many([names[n] for n in chosen], [objects[n] for n in chosen])
             for number, is_written in zip(chosen, took.tolist(), strict=True):
                 written[number] |= tier.bit if is_written else 0
-        return written
+        each_s = (self._clock() - start_s) / len(headers)
+        sizes = [self.schema.object_bytes(header.identity.is_checkpoint) for header in headers]
+        return [
+            Stored(mask, mask, mask.bit_count() * size, each_s)
+            for mask, size in zip(written, sizes, strict=True)
+        ]
 
     def find(self, identities: Sequence[ObjectId], tiers: int = -1) -> list[int]:
         """Ask the stores where objects are.

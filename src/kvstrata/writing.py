@@ -18,7 +18,7 @@ from kvstrata.core.begin import (
     ASK_WORDS,
     count_idle,
 )
-from kvstrata.core.errors import OutOfPages
+from kvstrata.core.errors import OutOfPages, StoreError
 from kvstrata.core.events import EventType, Reason
 from kvstrata.core.leases import grant, release_grant
 from kvstrata.core.room import NO_ROOM
@@ -108,16 +108,37 @@ class Writer:
                 first, filled = number, 0
 
     def _submit(self, batch: Batch, which: slice, tiers: list[int]) -> None:
-        """Hand some objects of a batch to a worker."""
+        """Hand some objects of a batch to a worker; those not written so follow one by one."""
+        workers = self._tiering.workers
         units, headers = batch.units[which], batch.headers[which]
         pages = [self._tiering.objects.pages(*unit[:2]) for unit in units]
+        followed = 0
 
         def work() -> None:
-            stored = batch.tierset.store_many(headers, pages, tiers)
-            for number, result in enumerate(stored, which.start):
-                batch.results[number] = result
+            nonlocal followed
+            stored = batch.tierset.store_together(headers, pages, tiers)
+            for place, done in enumerate(stored):
+                number, rest = which.start + place, tiers[place] & ~done.tiers
+                batch.results[number] = done if done.tiers else None
+                if not rest:
+                    continue
+                follow = partial(self._store, batch, number, pages[place], rest)
+                try:
+                    workers.submit("spill", follow, partial(self._wrote, batch, 1))
+                    followed += 1
+                except StoreError:  # they are closing, and drain what was begun
+                    follow()
 
-        self._tiering.workers.submit("spill", work, partial(self._wrote, batch, len(units)))
+        def ended(job: Job) -> None:
+            self._wrote(batch, len(units) - followed, job)
+
+        workers.submit("spill", work, ended)
+
+    def _store(self, batch: Batch, number: int, pages: list[memoryview], tiers: int) -> None:
+        """Write what is left of one object; on a worker's thread."""
+        stored = batch.tierset.store(batch.headers[number], pages, tiers, settle=False)
+        done = batch.results[number]
+        batch.results[number] = stored if done is None else done.joined(stored)
 
     def _wrote(self, batch: Batch, count: int, job: Job) -> None:
         """Some objects are written, or not; on a worker's thread."""
@@ -125,7 +146,7 @@ class Writer:
             _LOG.error("a spill failed unexpectedly: %r", job.error)
         with batch.lock:
             batch.open -= count
-            last = batch.open == 0
+            last = count and batch.open == 0
         if last:
             self._settle(batch)
             self._catalogue(batch)
@@ -181,6 +202,11 @@ class Writer:
         call.drain_limbo(code)
 
     def close(self) -> None:
-        """The workers have stopped: release every lease that is left."""
+        """The workers have stopped: release every lease that is left.
+
+        Of one that was not written whole nothing is known to be durable, and nothing is logged.
+        """
         for batch in list(self.batches.values()):
+            if batch.open:
+                batch.results = [None] * len(batch.units)
             self._ended(batch)

@@ -10,7 +10,7 @@ from kvstrata.core.checksum import checksum_bytes
 from kvstrata.core.errors import ConfigError, InvariantViolation
 from kvstrata.core.events import Reason
 from kvstrata.tiers.config import TierConfig, TiersConfig
-from kvstrata.tiers.outcomes import Loaded, LoadFailed
+from kvstrata.tiers.outcomes import Loaded, LoadFailed, Stored
 from kvstrata.tiers.tierset import TierSet
 
 from .shaky import SCHEMA, Rig, Thing
@@ -350,3 +350,49 @@ def test_a_set_is_opened_from_its_settings(tmp_path: Path) -> None:
 def test_closing_closes_every_store(rig: Rig) -> None:
     rig.tiers.close()
     assert [store.calls["close"] for store in rig.stores] == [1, 1, 1]
+
+
+def together(rig: Rig, things: list[Thing], mask: int) -> list[Stored]:
+    headers, pages = [thing.header for thing in things], [thing.pages for thing in things]
+    return rig.tiers.store_together(headers, pages, [mask] * len(things))
+
+
+def test_many_are_written_to_folders_together_and_to_others_not(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "host", "disk", "remote")
+    things = [Thing(1), Thing(2), Thing(3, is_checkpoint=True)]
+    rig.keep(things[1], 1)
+    found = together(rig, things, 0b111)
+    assert [one.tiers for one in found] == [0b011, 0b001, 0b011]
+    assert [one.written for one in found] == [0b011, 0b001, 0b011]
+    assert [one.num_bytes for one in found] == [
+        2 * things[0].num_bytes, things[1].num_bytes, 2 * things[2].num_bytes
+    ]  # fmt: skip
+    assert not rig.stores[2].calls
+    assert rig.tiers.stats()["host"].writes == 3
+    for thing in things:
+        assert isinstance(thing.load(rig.tiers, 0b001), Loaded)
+        assert thing.is_loaded
+    rest = rig.tiers.store(things[1].header, things[1].pages, 0b110)
+    both = found[1].joined(rest)
+    assert (both.tiers, both.written, both.num_bytes) == (0b111, 0b101, 2 * things[1].num_bytes)
+
+
+def test_what_is_down_or_full_is_not_asked_for_many(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "disk")
+    disk = rig.stores[0]
+    things = [Thing(number) for number in range(1, 4)]
+    for reason in (Reason.STORE_FAILED, Reason.STORE_FULL):
+        disk.fail("claim", "put", "put_many", reason=reason, is_outage=True)
+        for _ in range(6):
+            # What fails so is no news of the tier, good or bad: asked for singly it is told.
+            assert [one.tiers for one in together(rig, things, 1)] == [0, 0, 0]
+            rig.tiers.store(things[0].header, things[0].pages, 1)
+        calls = disk.calls["put_many"]
+        assert [one.tiers for one in together(rig, things, 1)] == [0, 0, 0]
+        assert disk.calls["put_many"] == calls
+        disk.heal()
+        rig.clock.now_s += 1000.0
+        assert rig.tiers.store(things[0].header, things[0].pages, 1).tiers == 1
+        assert [one.tiers for one in together(rig, things[:2], 1)] == [0, 1]
+        rig.tiers.delete(things[0].name, 0)
+        rig.tiers.delete(things[1].name, 0)
