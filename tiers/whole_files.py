@@ -3,9 +3,9 @@
 Reading a small file from Python gives the lock up and takes it again at every step; with several
 threads most of the time is spent waiting for it. Here compiled code calls the C library by the
 addresses of its functions: open, two seeks that tell the size, one readv into the caller's memory,
-close. It computes the checksums of a file's parts at once, while the processor's cache holds them.
-A file for which any of that is not plain success counts as not read, and the caller reads it the
-careful way, which finds out why.
+close. The kernel is told of some files at a time, so that it reads ahead. The checksums of a file's
+parts are computed at once, while the processor's cache holds them. A file for which any of that is
+not plain success counts as not read, and the caller reads it the careful way, which finds out why.
 """
 
 import ctypes
@@ -31,10 +31,12 @@ from kvstrata.core.words import Arena
 
 __all__ = ["MAX_PARTS_READ", "read_whole_files"]
 
-_NAMES: Final = ("open", "lseek", "readv", "close")
-_OPEN, _SEEK, _READ, _CLOSE = range(4)
+_NAMES: Final = ("open", "lseek", "readv", "close", "readahead")
+_OPEN, _SEEK, _READ, _CLOSE, _READ_AHEAD = range(5)
 MAX_PARTS_READ: Final = 1024
 """IOV_MAX on Linux: more parts than one call fills."""
+_FILES_AHEAD: Final = 16
+"""So many files are open at a time."""
 
 # A C int comes back in the low half of a word.
 _INT: Final = 0xFFFF_FFFF
@@ -44,7 +46,7 @@ _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @lru_cache(maxsize=1)
 def _functions() -> Arena | None:
-    """Addresses of the C library's functions: int64[4], or None where they are not to be had."""
+    """Addresses of the C library's functions: int64[5], or None where they are not to be had."""
     if not COMPILES or ctypes.sizeof(ctypes.c_long) != 8:
         return None
     try:
@@ -69,9 +71,13 @@ def _read_all(
 ) -> int:
     count = 0
     for index in range(read.shape[0]):
-        read[index] = 0
-        path = paths.ctypes.data + index * paths.shape[1]
-        file = call_by_address(functions[_OPEN], path, flags, 0) & _INT
+        if index % _FILES_AHEAD == 0:
+            for ahead in range(index, min(index + _FILES_AHEAD, read.shape[0])):
+                path = paths.ctypes.data + ahead * paths.shape[1]
+                read[ahead] = call_by_address(functions[_OPEN], path, flags, 0) & _INT
+                if not read[ahead] & _NEGATIVE:
+                    call_by_address(functions[_READ_AHEAD], read[ahead], 0, num_bytes)
+        file, read[index] = read[index], 0
         if file & _NEGATIVE:
             continue
         is_whole = (

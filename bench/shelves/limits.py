@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from .prefix import SPILLS, WORKERS, put_away
+from .prefix import SPILLS, WORKERS, forget, put_away
 
 
 def is_here() -> bool:
@@ -27,7 +27,6 @@ def fio(folder: Path, how: str, object_bytes: int, num_files: int, *options: str
         f"--nrfiles={max(num_files // jobs, 1)}",
         f"--numjobs={jobs}",
         "--openfiles=1",
-        "--create_on_open=1",
         "--file_service_type=sequential",
         "--ioengine=psync",
         "--fallocate=none",
@@ -44,11 +43,15 @@ def write(folder: Path, object_bytes: int, num_files: int) -> float:
     """Writing files, each made anew, and synced as it is closed."""
     put_away(folder)
     folder.mkdir()
-    return fio(folder, "write", object_bytes, num_files, "--fsync_on_close=1")
+    return fio(folder, "write", object_bytes, num_files, "--fsync_on_close=1", "--create_on_open=1")
 
 
 def read(folder: Path, object_bytes: int, num_files: int, is_cold: bool) -> float:
     """Reading files, forgotten by the kernel first or held by it."""
-    if not is_cold:
+    if is_cold:
+        # More jobs read than wrote: the files of the others are made, and must not be in memory.
+        fio(folder, "read", object_bytes, num_files, "--create_only=1")
+        forget(folder)
+    else:
         fio(folder, "read", object_bytes, num_files, "--invalidate=0")
     return fio(folder, "read", object_bytes, num_files, f"--invalidate={int(is_cold)}")
