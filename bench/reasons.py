@@ -37,18 +37,17 @@ REASONS = {
         "400 ms. A later open in the same process takes what is given above."
     ),
     "spilling, share": (
-        "It is the processor: making, writing, syncing, naming and cataloguing an object took 1.8 "
-        "ms of CPU on these two cores, a quarter of it for making the file, and the device would "
-        "have taken more. Fewer, larger objects would lift it; an object is a block."
+        "Half of the processor's time is the kernel's, making and filling files; the rest is "
+        "naming, cataloguing and logging each object, which fio does not do."
     ),
     "loading cold": (
-        "By a hair, and not in every round: many objects a call, without the interpreter's lock; "
-        "what is left is each page's second reading for its checksum."
+        "Each page is read again for its checksum, and two cores do that beside the kernel's "
+        "copying."
     ),
     "loading warm": (
         "Memory is the limit: fio reads into one buffer that stays in the processor's cache, here "
-        "each byte goes to its own page and is read again for its checksum. Plain unchecked reads "
-        "into the same pages reach a third of fio as well."
+        "each byte goes to its own page. Plain unchecked reads into such pages are hardly quicker "
+        "than ours with their checksums."
     ),
     "16,384 tokens restored": (
         "The demo's blocks are 16 tokens, so these are 1,024 objects of a few kilobytes: it is the "
