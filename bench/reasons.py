@@ -1,10 +1,6 @@
 """Why a goal is missed, in words, shown beside its figure; by what the row begins with."""
 
 REASONS = {
-    "match, full hit, 8k": (
-        "The walk of 64 blocks takes 1 us of it. The rest is Python making the plan with all its "
-        "candidates, whatever the prompt's length."
-    ),
     "prefill chunk of 8,192 tokens, prompt of 8k": (
         "Each block costs nine events, three a page, and this prompt's only chunk is cut in two "
         "where a checkpoint is wanted; longer prompts reach it."
@@ -25,16 +21,17 @@ REASONS = {
         "touches more of them than the processor's caches hold, and each block waits for memory."
     ),
     "memory": (
-        "The tables are made whole at the start, for every page the pool can hold, and keep what "
-        "the others do not: each page's generation, checksum, stamp and last event."
+        "A block takes 364 bytes of tables: 128 of its own, 64 for each of its three pages, 44 to "
+        "find both. They keep what the others do not: each page's generation, checksum, stamp and "
+        "last event; and they are made whole at the start, so that nothing grows while serving."
     ),
     "replay of 10": (
         "Applying an event touches about five lines of memory of tables that no cache holds; "
         "reading and checking the log is the rest; runs on this machine differ by half."
     ),
     "open, snapshot": (
-        "The first compiled call of a process makes numba set up its target and load code: 200 to "
-        "400 ms. A later open in the same process takes what is given above."
+        "Half of it is reading the snapshot into memory that the system has to find first; what "
+        "numba sets up once a process is done by the import."
     ),
     "spilling, share": (
         "Half of the processor's time is the kernel's, making and filling files; the rest is "

@@ -136,7 +136,8 @@ def make_ring(system: System, path: Path, capacity: int) -> RingFile:
     descriptor = system.open(temporary, os.O_CREAT | os.O_TRUNC | os.O_RDWR)
     try:
         system.fallocate(descriptor, size)  # a hole would be a SIGBUS later
-        memory = mmap.mmap(descriptor, size)
+        # All pages now: found one by one, on first use, they would cost the engine's thread.
+        memory = mmap.mmap(descriptor, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
     except OSError:
         system.unlink(temporary)
         raise

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from kvstrata import CacheManager, TiersConfig
+from kvstrata.core.events import EventType
 from kvstrata.core.planner import Rates
 from tests.cases.support import asked, check_hit, prefill, text
 
 from .test_tiering import BLOCKS, PROMPT, SIZE, corner, stored
-from .tiered import FULL, hook, served, tiering_of, until, use_bucket
+from .tiered import FULL, hook, served, tiering_of, told, until, use_bucket
 
 SLOW = Rates(tokens_per_s=100, bytes_per_s=10**9)
 ROWS = {
@@ -89,3 +90,29 @@ def test_a_read_that_outlives_its_manager_writes_no_page_of_the_next(
             assert hit.plan.resume_at == 11 * SIZE
             check_hit(second, hit)
             hit.cancel()
+
+
+def test_what_was_not_written_whole_when_its_manager_closed_is_not_said_to_be_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some of its objects may have their names, but nobody has made those durable."""
+    monkeypatch.setattr("kvstrata.tiering._CLOSE_S", 0.1)
+    monkeypatch.setattr("kvstrata.tiers.workers.JOIN_S", 0.1)
+    with corner() as place:
+        let_go = threading.Event()
+        cache = CacheManager.open(
+            place.layout,
+            place.config(tiers=place.tiers(max_spills=1)),
+            place.root / "log",
+            "private",
+        )
+        store = hook(cache)
+        store.hooks["put"] = lambda _: store.count("put") > 1 and let_go.wait(60)
+        prefill(cache, PROMPT).finish()
+        until(lambda: cache.apply_completions() or store.count("put") > 1)
+        cache.close()
+        let_go.set()
+        until(lambda: not tiering_of(cache).workers.stats().running["spill"])
+        assert place.files(), "one was written"
+        with place.opened(tiers=None) as again:
+            assert not told(again, EventType.OBJECT_STORED)
