@@ -114,5 +114,5 @@ def test_what_was_not_written_whole_when_its_manager_closed_is_not_said_to_be_st
         let_go.set()
         until(lambda: not tiering_of(cache).workers.stats().running["spill"])
         assert place.files(), "one was written"
-        with place.opened(tiers=None) as again:
+        with place.opened(tiers=place.tiers("elsewhere", spill="never")) as again:
             assert not told(again, EventType.OBJECT_STORED)
