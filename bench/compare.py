@@ -4,7 +4,7 @@ Every subject is a process of its own and is given the same requests, the same b
 geometry; which comes first alternates from round to round. Times are CPU time of the thread that
 calls the manager (kvstrata's log writer is a thread of its own: see ``process_cpu_s``).
 
-    python bench/compare.py              all of it, about half an hour
+    python bench/compare.py              all of it, about three quarters of an hour
     python bench/compare.py --quick      a small part of everything, two minutes
     python bench/compare.py --only kvstrata --only vllm
 """
@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,16 @@ def measure(
     all_works: dict[str, dict[str, Any]],
     rounds: int,
     progress: Progress,
+    keep: Callable[[dict[str, Any]], None] = lambda answers: None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Every work on every subject, so many times, in alternating order.
+
+    Args:
+        subjects: to measure; one whose process has ended is replaced by a fresh one.
+        all_works: by name.
+        rounds: how often.
+        progress: moved on.
+        keep: told the answers so far after every work.
 
     Returns:
         Answers by work and subject, one a round; and what each subject says of itself.
@@ -129,6 +138,7 @@ def measure(
                     except SubjectFailed as failure:
                         found["failed"] = str(failure)
                 progress.advance(task)
+        keep(answers)
     return answers, about
 
 
@@ -182,8 +192,19 @@ def main() -> None:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
         )
+        out = arguments.out or (None if arguments.quick else HERE / "results" / "peers.json")
+        part = None if out is None else out.with_suffix(".part.json")
+
+        def keep(found: dict[str, Any]) -> None:
+            """What a run that is broken off leaves behind."""
+            if part is not None:
+                part.parent.mkdir(parents=True, exist_ok=True)
+                part.write_text(json.dumps({"rounds": rounds, "works": found}, indent=1) + "\n")
+
         with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as progress:
-            answers, about = measure(subjects, works(arguments.quick, workloads), rounds, progress)
+            answers, about = measure(
+                subjects, works(arguments.quick, workloads), rounds, progress, keep
+            )
             alone = {"kvstrata": subjects["kvstrata"]} if "kvstrata" in subjects else {}
             flat, _ = measure(alone, flat_works(arguments.quick), rounds, progress)
         for _, process in subjects.values():
@@ -205,10 +226,9 @@ def main() -> None:
         "works": answers,
         "flat": flat,
     }
-    out = arguments.out or (None if arguments.quick else HERE / "results" / "peers.json")
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
+    if out is not None and part is not None:
         out.write_text(json.dumps(results, indent=1) + "\n")
+        part.unlink()
         console.print(f"written: {out}")
     from tables import print_comparison
 
