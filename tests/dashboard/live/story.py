@@ -16,6 +16,8 @@ from .plant import Plant, plant
 from .stack import SCALE
 
 CALM_S: Final = 8.0
+SETTLED_S: Final = 60.0
+"""Within which everything is well, if it is not at once."""
 FIRE_S: Final = 30.0
 CLEAR_S: Final = 45.0
 VARIABLES: Final = {
@@ -31,7 +33,7 @@ class Story:
     """What was seen.
 
     Attributes:
-        at_rest: alerts that fired before anything was broken.
+        at_rest: alerts that went on firing before anything was broken.
         calm: by expression, series it answered with before anything was broken.
         whole: by expression, series it answered with at any time.
         fired_s: by alert, seconds from the fault to the webhook.
@@ -91,13 +93,22 @@ def asked(expression: str) -> str:
     return SCALE.expression(expression)
 
 
+def _firing(it: Plant) -> set[str]:
+    """Alerts that fire now, as the webhook was told."""
+    return {name for name, state in it.webhook.states.items() if state == "firing"}
+
+
 def play() -> Story:
     """The whole play."""
     story = Story()
     began_s = time.monotonic()
     with plant() as it:
         time.sleep(CALM_S)
-        story.at_rest = {name for name, state in it.webhook.states.items() if state == "firing"}
+        # Where the machine is busy otherwise something may lag for a moment; it does not stay so.
+        settled_s = time.monotonic() + SETTLED_S
+        while (firing := _firing(it)) and time.monotonic() < settled_s:
+            time.sleep(0.5)
+        story.at_rest = firing
         story.calm = _answers(it)
         _faults_in_the_cache(it, story)
         _a_reader_that_stops(it, story)
