@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from .begin import ASK_NUM_BLOCKS, ASK_OWNER, emit_grant, plan_is_fresh
+from .ask import ASK_NUM_BLOCKS, ASK_OWNER, plan_is_fresh
+from .begin import emit_grant
 from .compile import compiled
 from .emit import emit_note
 from .events import EventType

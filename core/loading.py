@@ -8,7 +8,14 @@ it seals is what was stored, under the same key, with the checksum that its byte
 from typing import Final
 
 from .apply import Role
-from .begin import ASK_NUM_BLOCKS, ASK_SEED_0, ASK_SEED_1, emit_grant, idle_blocks_of, plan_is_fresh
+from .ask import (
+    ASK_NUM_BLOCKS,
+    ASK_SEED_0,
+    ASK_SEED_1,
+    idle_blocks_of,
+    plan_is_fresh,
+)
+from .begin import emit_grant
 from .commit import parent_to_name, seal_unit
 from .compile import compiled
 from .emit import emit_note

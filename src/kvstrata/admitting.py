@@ -10,7 +10,7 @@ from typing import Final
 
 from kvstrata.core.admission import Admission, AdmissionConfig, Deferred, Granted, Need, Room
 from kvstrata.core.arena import open_tables
-from kvstrata.core.begin import count_idle
+from kvstrata.core.ask import count_idle
 from kvstrata.core.errors import AdmissionDenied, OutOfPages
 from kvstrata.core.errors import Deferred as DeferredError
 from kvstrata.core.events import EventType, Reason

@@ -3,7 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from kvstrata.core import begin as core_begin
+from kvstrata.core.ask import ASK_WORDS, write_ask
+from kvstrata.core.begin import why_not
 from kvstrata.core.errors import StaleLease
 from kvstrata.core.keys import key_words
 from kvstrata.core.layout import CacheLayout
@@ -39,7 +40,7 @@ def check_fresh(layout: CacheLayout, arena: Arena, plan: Plan) -> None:
     Raises:
         StaleLease: they changed since.
     """
-    if core_begin.why_not(arena, *ask_of(layout, plan)) == STALE:
+    if why_not(arena, *ask_of(layout, plan)) == STALE:
         raise StaleLease("the plan's pages changed since it was made; match again")
 
 
@@ -58,13 +59,13 @@ def ask_of(
 
     Returns:
         int64[n, 4] block ids with generations and keys, and int64[ASK_WORDS], in the order of
-        :mod:`kvstrata.core.begin`.
+        :mod:`kvstrata.core.ask`.
     """
     request, tokens = plan.request, layout.block_tokens
     blocks = plan.blocks if load is None else plan.blocks[: load.first]
     rows: Arena = np.empty((len(blocks), 4), dtype=np.int64)
-    ask: Arena = np.empty(core_begin.ASK_WORDS, dtype=np.int64)
-    core_begin.write_ask(
+    ask: Arena = np.empty(ASK_WORDS, dtype=np.int64)
+    write_ask(
         plan.words,
         plan.keys,
         blocks,

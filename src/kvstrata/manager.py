@@ -138,9 +138,7 @@ class CacheManager(TierService):
             ring[RING_FLAGS] = RING_FLAG_UNLOGGED
             manager = cls(layout, config, new_arena(layout, params), ring, None, ranks)
             manager._attach(open_pools(layout, params, pools, None, False)[0])
-            manager._configure()
-            manager._open_tiers(manager)
-            manager._begin_upkeep()
+            manager._come_up()
             return manager
         log = EventLog.open(Path(directory), layout, config.log, params)
         try:
@@ -152,9 +150,7 @@ class CacheManager(TierService):
             log.start()
             tiers = () if config.tiers is None else tuple(one.name for one in config.tiers.tiers)
             manager.recovery = recover(manager._call, log, layout, params, manager, trusted, tiers)
-            manager._configure()
-            manager._open_tiers(manager)
-            manager._begin_upkeep()
+            manager._come_up()
         except BaseException:
             log.close(clean=False)
             raise
@@ -170,9 +166,11 @@ class CacheManager(TierService):
             if unaligned:
                 raise ConfigError("; ".join(map(str, unaligned)))
 
-    def _configure(self) -> None:
+    def _come_up(self) -> None:
         if self.config.rates is not None:
             self._registrar.rates(self.config.rates)
+        self._open_tiers(self)
+        self._begin_upkeep()
 
     @property
     def ranks(self) -> RankGroup:

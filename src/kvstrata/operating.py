@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kvstrata.core.begin import (
+from kvstrata.core.ask import (
     ASK_CHECKPOINT,
     ASK_CHECKPOINT_GENERATION,
     ASK_KEY_0,

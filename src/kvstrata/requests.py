@@ -225,10 +225,13 @@ class Plan:
             f"prompt_tokens={self.prompt_tokens}, captures={self.captures})"
         )
 
-    def _word(self, place: int) -> int:
+    def _listed(self) -> list[int]:
         if self._found is None:
             self._found = self.words.tolist()
-        return self._found[place]
+        return self._found
+
+    def _word(self, place: int) -> int:
+        return self._listed()[place]
 
     def _chosen(self, word: int) -> int:
         return self._word(PLAN_WAYS + self._word(PLAN_CHOSEN) * WAY_WORDS + word)
@@ -266,13 +269,13 @@ class Plan:
     @property
     def captures(self) -> tuple[int, ...]:
         """Positions at which a step must end so that a checkpoint can be taken."""
-        count = self._word(PLAN_NUM_CAPTURES)
-        return tuple(self._word(PLAN_CAPTURES + place) for place in range(count))
+        words = self._listed()
+        return tuple(words[PLAN_CAPTURES : PLAN_CAPTURES + words[PLAN_NUM_CAPTURES]])
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """Every way there was, in order of preference at equal cost."""
-        return tuple(ways_of(self.words.tolist()))
+        return tuple(ways_of(self._listed()))
 
     @property
     def limited(self) -> tuple[Reason, int, int] | None:

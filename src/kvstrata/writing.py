@@ -8,7 +8,7 @@ from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
 
-from kvstrata.core.begin import (
+from kvstrata.core.ask import (
     ASK_CHECKPOINT,
     ASK_CHECKPOINT_GENERATION,
     ASK_KEY_0,

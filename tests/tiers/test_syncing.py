@@ -3,7 +3,9 @@
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,28 @@ def files(tmp_path: Path) -> Iterator[list[int]]:
         os.close(descriptor)
 
 
+@contextmanager
+def told() -> Iterator[dict[str, list[int]]]:
+    """What is synced: how many files the kernel took together, and which were synced alone."""
+    seen: dict[str, list[int]] = {"together": [], "alone": []}
+    call, fdatasync = syncing._call, os.fdatasync
+
+    def calling(which: int, *arguments: Any) -> int:
+        taken = call(which, *arguments)
+        if which == syncing._SUBMIT and taken > 0:
+            seen["together"].append(taken)
+        return taken
+
+    def alone(descriptor: int) -> None:
+        fdatasync(descriptor)
+        seen["alone"].append(descriptor)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(syncing, "_call", calling)
+        patch.setattr(os, "fdatasync", alone)
+        yield seen
+
+
 @pytest.fixture
 def queues() -> Iterator[SyncQueues]:
     made = SyncQueues()
@@ -30,14 +54,19 @@ def queues() -> Iterator[SyncQueues]:
 
 
 def test_more_files_than_a_queue_takes_are_synced(queues: SyncQueues, files: list[int]) -> None:
-    for count in (0, 1, 2, 150):
-        queues.sync(files[:count], data_only=True)
+    with told() as synced:
+        for count in (0, 1, 2, 150):
+            queues.sync(files[:count], data_only=True)
+    assert synced["together"] == [2, 64, 64, 22]
+    assert synced["alone"] == [files[0]]
 
 
 def test_folders_are_synced(queues: SyncQueues, tmp_path: Path) -> None:
     folder = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    queues.sync([folder, folder], data_only=False)
+    with told() as synced:
+        queues.sync([folder, folder], data_only=False)
     os.close(folder)
+    assert synced == {"together": [2], "alone": []}
 
 
 @pytest.mark.parametrize("has_queue", [True, False])
@@ -64,4 +93,10 @@ def test_a_queue_is_used_again(queues: SyncQueues, files: list[int]) -> None:
 
 def test_a_forked_child_syncs_without_the_queue(queues: SyncQueues, files: list[int]) -> None:
     queues.sync(files[:9], data_only=True)
-    run_in_child(lambda: queues.sync(files[:9], data_only=True))
+
+    def in_child() -> None:
+        with told() as synced:
+            queues.sync(files[:9], data_only=True)
+        assert synced == {"together": [], "alone": files[:9]}
+
+    run_in_child(in_child)

@@ -9,7 +9,7 @@ from kvstrata import CacheManager, LogConfig, Rates, Request
 from kvstrata.asking import ask_of
 from kvstrata.config import CacheConfig
 from kvstrata.core.arena import new_arena
-from kvstrata.core.begin import ASK_WORDS
+from kvstrata.core.ask import ASK_WORDS
 from kvstrata.core.events import NO_CHECKSUM, EventType
 from kvstrata.core.finish import end_sequence
 from kvstrata.core.layout import CacheLayout
