@@ -70,7 +70,7 @@ class Live(LiveTiers):
         self.manager = CacheManager.open(case.layout, self._config)
         if case.stored_keys:
             self._come_up(new_arena(case.layout, case.params), self.manager._call.ring)
-            self.manager._configure()
+            self.manager._come_up()
         self._seen = 0
 
     @property

@@ -130,7 +130,7 @@ class Shelf:
         arena = new_arena(layout, replace(config.arena_params(layout), stored_keys=100))
         ring[:] = np.where(np.arange(len(ring)) < 512, ring, 0)
         self.cache = CacheManager(layout, config, arena, ring, None)
-        self.cache._configure()
+        self.cache._come_up()
         self.readable = 0b111
         self.cache._planner.tiers = lambda: self.readable
         self.layout = layout

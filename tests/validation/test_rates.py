@@ -105,5 +105,5 @@ def test_refused(cache: CacheManager, amount: int, seconds: float) -> None:
 
 def test_the_same_rates_are_no_event() -> None:
     log = Log(cache := open_cache())
-    cache._configure()
+    cache._come_up()
     assert not log.new(OBSERVED)
