@@ -87,7 +87,23 @@ class _CacheImpl(caching.CompileResultCacheImpl):
 
 
 class _Cache(caching.Cache):
+    """A cache that a damaged file, or one that cannot be read, costs a compile and nothing else."""
+
     _impl_class: Any = _CacheImpl
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except OSError:
+            return None
+        except Exception:  # whatever reading bytes that are none of numba's may raise
+            with suppress(OSError):
+                self.flush()  # type: ignore[no-untyped-call]
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with suppress(Exception):
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
 
 
 _DIGEST = sources_digest()
@@ -125,6 +141,9 @@ def get_ready(*functions: Callable[..., Any]) -> None:
         if file is None:
             continue  # nowhere to keep it
         codegen = getattr(function, "targetctx").codegen()  # noqa: B009
-        for key in file._load_index():
-            if key == cache._index_key(key[0], codegen):
-                getattr(function, "compile")(key[0])  # noqa: B009
+        with suppress(Exception):  # a damaged file: the first call compiles
+            for key in file._load_index():
+                if key == cache._index_key(key[0], codegen):
+                    cres = cache.load_overload(key[0], getattr(function, "targetctx"))  # noqa: B009
+                    if cres is not None:
+                        getattr(function, "add_overload")(cres)  # noqa: B009

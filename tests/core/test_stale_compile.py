@@ -108,6 +108,26 @@ def test_what_was_compiled_before_is_loaded_ahead_and_nothing_is_compiled(
     assert run(core, tmp_path, READY) == {"forms": [0, 0], "compiled": 0}
 
 
+@pytest.mark.parametrize("damage", ["empty", "cut", "garbage", "a folder"])
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_a_damaged_file_of_compiled_code_costs_a_compile_and_nothing_else(
+    core: Path, tmp_path: Path, suffix: str, damage: str
+) -> None:
+    before = run(core, tmp_path)
+    for file in list(Path(before["folder"]).glob(f"probe.*.{suffix}")):
+        data = file.read_bytes()
+        file.unlink()
+        if damage == "a folder":
+            file.mkdir()
+        else:
+            file.write_bytes({"empty": b"", "cut": data[:-20], "garbage": b"\x07" * 99}[damage])
+    assert run(core, tmp_path, READY) == {"forms": [0, 0], "compiled": 0}
+    after = run(core, tmp_path)
+    assert (after["guarded"], after["constant"]) == (before["guarded"], before["constant"])
+    if damage != "a folder":
+        assert run(core, tmp_path)["cache hits"] == 1, "it was kept again"
+
+
 def test_an_edited_constant_of_another_module_is_used(core: Path, tmp_path: Path) -> None:
     assert run(core, tmp_path)["constant"] == 1
     edit(
