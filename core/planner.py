@@ -45,6 +45,10 @@ __all__ = [
 NEVER_NS: Final = 1 << 62
 """A wait that has no end."""
 _NS: Final = 1_000_000_000
+_LONGEST_NS: Final = 1 << 60
+"""Some 36 years: two of them and a wait without end are a number of 63 bits."""
+_EXACT: Final = (1 << 63) // _NS
+"""What times _NS is one."""
 
 # a plan: how far the prefix is here; what resumes on; where a checkpoint is wanted; the ways
 (
@@ -143,9 +147,20 @@ def rates_of(arena: Arena) -> Rates:
     )
 
 
+@helper
+def _spent_ns(amount: int, per_s: int) -> int:
+    """Time for so much, in whole ns; no more than _LONGEST_NS."""
+    seconds, rest = amount // per_s, amount % per_s
+    if seconds >= _LONGEST_NS // _NS:
+        return _LONGEST_NS
+    if rest <= _EXACT:
+        return seconds * _NS + rest * _NS // per_s
+    return seconds * _NS + int(rest / per_s * _NS)
+
+
 @compiled
 def _cost_ns(tokens: int, tokens_per_s: int, load_bytes: int, bytes_per_s: int) -> int:
-    return tokens * _NS // tokens_per_s + load_bytes * _NS // bytes_per_s
+    return _spent_ns(tokens, tokens_per_s) + _spent_ns(load_bytes, bytes_per_s)
 
 
 def cost_ns(rates: Rates, tokens: int, load_bytes: int) -> int:
@@ -285,7 +300,8 @@ def write_ways(found: Arena, ways: Sequence[Candidate]) -> Candidate:
     for number, way in enumerate(ways):
         at = PLAN_WAYS + number * WAY_WORDS
         found[at] = SOURCES.index(way.source)
-        found[at + 1 : at + WAY_WORDS] = way[1:]
+        found[at + 1 : at + WAY_COST] = way[1:-1]
+        found[at + WAY_COST] = min(way.cost_ns, NEVER_NS)
     found[PLAN_NUM_WAYS] = len(ways)
     chosen = min(ways, key=lambda way: way.cost_ns)
     found[PLAN_CHOSEN] = ways.index(chosen)

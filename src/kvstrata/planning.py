@@ -89,7 +89,7 @@ class Planner:
         keys = request.keys(self._layout.block_tokens)
         rows: Arena = np.empty((len(keys), 2), dtype=np.int64)
         found: Arena = np.empty(PLAN_WORDS, dtype=np.int64)
-        most = _NO_LIMIT if request.max_resume is None else min(request.max_resume, _NO_LIMIT)
+        most = _NO_LIMIT if request.max_resume is None else min(int(request.max_resume), _NO_LIMIT)
         wait_ns = self._wait_ns(request, self._image_bytes)
         plan_prefix(self._arena, keys, len(request.tokens), most, wait_ns, rows, found)
         if at is not None:

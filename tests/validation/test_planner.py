@@ -114,7 +114,7 @@ prompts = st.lists(st.integers(0, 1), min_size=1, max_size=40).map(tuple)
     prompt=prompts,
     keep=st.integers(0, 40),
     which=st.integers(0, 3),
-    limit=st.none() | st.integers(0, 40),
+    limit=st.none() | st.integers(0, 40) | st.just(1 << 70),
     tokens_per_s=st.sampled_from([1, 100, 10_000, 10**9]),
     bytes_per_s=st.sampled_from([1_000, 10**6, 10**10]),
 )
