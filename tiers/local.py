@@ -5,6 +5,7 @@ then it is a temporary that its writer holds locked (``flock``), so that the lea
 writer can be told from the work of a live one.
 """
 
+import errno
 import os
 import stat
 import time
@@ -30,6 +31,8 @@ __all__ = ["QUARANTINE_KEPT", "LocalStore"]
 
 QUARANTINE_KEPT: Final = 64
 """So many bad objects are kept for a look; the oldest make room."""
+_OPEN_AT_ONCE: Final = 64
+"""Files or folders that one call keeps open: others of this process want descriptors too."""
 
 
 class LocalStore:
@@ -88,10 +91,15 @@ class LocalStore:
             raise fault_of(error, name, is_write=True) from error
 
     def put_many(self, names: Sequence[str], objects: Sequence[Sequence[Bytes]]) -> Flags:
-        """See :meth:`.Store.put_many`; under a claim on each name, had at once or not at all.
+        """See :meth:`.Store.put_many`; under a claim on each name, had at once or not at all."""
+        parts = [
+            self._put_some(names[at : at + _OPEN_AT_ONCE], objects[at : at + _OPEN_AT_ONCE])
+            for at in range(0, len(names), _OPEN_AT_ONCE)
+        ]
+        return np.concatenate([np.zeros(0, dtype=np.bool_), *parts])
 
-        All are on their way to the disk before the first is waited for: they share its commits.
-        """
+    def _put_some(self, names: Sequence[str], objects: Sequence[Sequence[Bytes]]) -> Flags:
+        """All are on their way to the disk before the first is waited for: they share commits."""
         written = np.zeros(len(names), dtype=np.bool_)
         claims: dict[str, bool] = {}
         begun: list[tuple[int, Path, int, Path]] = []
@@ -126,16 +134,27 @@ class LocalStore:
         """See :meth:`.Store.settle`; all folders at once: they share the disk's commits."""
         if self.is_memory:
             return
-        flags = os.O_RDONLY | os.O_DIRECTORY
+        folders = sorted({(self._objects / check_name(name)).parent for name in names})
         try:
-            with ExitStack() as stack:
-                folders = []
-                for folder in sorted({check_name(name).rpartition("/")[0] for name in names}):
-                    folders.append(self._files.open(self._objects / folder, flags))
-                    stack.callback(os.close, folders[-1])
-                self._sync_all(folders, data_only=False)
+            for at in range(0, len(folders), _OPEN_AT_ONCE):
+                self._sync_folders(folders[at : at + _OPEN_AT_ONCE])
         except OSError as error:
             raise fault_of(error, self.url, is_write=True) from error
+
+    def _sync_folders(self, folders: list[Path]) -> None:
+        try:
+            with ExitStack() as stack:
+                descriptors = []
+                for folder in folders:
+                    flags = os.O_RDONLY | os.O_DIRECTORY
+                    descriptors.append(self._files.open(folder, flags))
+                    stack.callback(os.close, descriptors[-1])
+                self._sync_all(descriptors, data_only=False)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            for folder in folders:
+                self._sync(folder)
 
     def read(self, name: str, parts: Sequence[Buffer]) -> None:
         """See :meth:`.Store.read`."""

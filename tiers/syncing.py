@@ -94,8 +94,12 @@ class SyncQueues:
         pointers = (ctypes.c_void_p * count)(
             *range(first, first + count * _REQUEST.size, _REQUEST.size)
         )
-        taken = _call(_SUBMIT, queue, ctypes.c_long(count), pointers)
-        results = self._wait(queue, taken) if taken > 0 else []
+        try:
+            taken = _call(_SUBMIT, queue, ctypes.c_long(count), pointers)
+            results = self._wait(queue, taken) if taken > 0 else []
+        except BaseException:  # what is under way in it is nobody's
+            _call(_DESTROY, queue)
+            raise
         self._idle.append(queue)
         for result in results:
             if result < 0:

@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import resource
 import shutil
 import signal
 import stat
@@ -275,3 +276,26 @@ def test_reading_into_parts_of_another_size(store: LocalStore) -> None:
     assert faulty(lambda: store.read(NAME, parts[:-1])).reason is Reason.OBJECT_TOO_LONG
     longer = [*parts, memoryview(bytearray(1))]
     assert faulty(lambda: store.read(NAME, longer)).reason is Reason.OBJECT_TRUNCATED
+
+
+def test_a_batch_keeps_few_files_and_folders_open(store: LocalStore) -> None:
+    """Others want descriptors too; where there are none, folders are synced one by one."""
+    names = [SCHEMA.object_name(block_id(number)) for number in range(200)]
+    objects = [[memoryview(name.encode())] for name in names]
+    put_object(store, block_id(999))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    last = max(int(number) for number in os.listdir("/proc/self/fd"))
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while held[-1] <= last:  # no holes: what is free is what lies above
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        # 64 folders with claims and temporaries, and what else an object takes.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (held[-1] + 140, before[1]))
+        assert store.put_many(names, objects).all()
+        for spare in (140, 4):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (held[-1] + spare, before[1]))
+            store.settle(names)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for descriptor in held:
+            os.close(descriptor)
