@@ -27,14 +27,16 @@ def run() -> None:
     """Compile the core and keep the result on disk, so that no first request waits for it."""
     from ..warm import NUM_STAGES, warm  # torch, which other commands do not need
 
-    began = time.perf_counter()
+    began, is_shown = time.perf_counter(), sys.stdout.isatty()
+    if not is_shown:
+        typer.echo("compiling: one to three minutes where nothing is compiled yet", err=True)
     columns = (
         SpinnerColumn(),
         TextColumn("compiling: {task.description}"),
         BarColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, disable=not sys.stdout.isatty(), transient=True) as progress:
+    with Progress(*columns, disable=not is_shown, transient=True) as progress:
         task = progress.add_task("", total=NUM_STAGES)
         for number, stage in enumerate(warm()):
             progress.update(task, completed=number, description=stage)

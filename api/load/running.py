@@ -169,7 +169,8 @@ class Load:
             seconds = time.monotonic() - self._life_s
             self._screen.say(
                 "recovered",
-                f"recovered: {kept} pages kept, {lost} lost; serves again after {seconds:.1f} s",
+                f"engine: process {self._engine.pid} recovered {kept:,} pages, {lost:,} are lost; "
+                f"serves again after {seconds:.1f} s",
                 pages_kept=kept,
                 pages_lost=lost,
                 seconds=round(seconds, 3),

@@ -23,6 +23,7 @@ class Screen:
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
         self._is_terminal = sys.stdout.isatty()
+        self._starts = False
 
     def say(self, event: str, text: str, **fields: Any) -> None:
         """Something happened."""
@@ -49,8 +50,9 @@ class Screen:
         line = _line(elapsed_s, counts, beat)
         if self._is_terminal:
             typer.echo(f"\r\033[K{line}", nl=False)
-        else:
+        elif beat is not None or not self._starts:  # while it starts, nothing else changes
             typer.echo(line)
+        self._starts = beat is None
 
     def end(self) -> None:
         """Leave the last line as it is."""
