@@ -8,8 +8,9 @@ folder synced; by two threads) and loaded into empty pools (read into the pages,
 trailer, a checksum a page; by four threads), in turn with fio writing (made anew, synced as it is
 closed; their folder is not) and reading as many files of that size with as many threads, and with
 safetensors and plain files read into pages unchecked.
-Cold: the kernel was made to forget the files; warm: it holds them. Then a prompt of the demo's
-model is restored from disk and computed again. Results, ``bench/results/tiers.json``::
+Cold: the kernel was made to forget the files; warm: it holds them, and fio reads them 20 times
+over, since once is too short for it to tell. Then a prompt of the demo's model is restored from
+disk and computed again. Results, ``bench/results/tiers.json``::
 
     {"machine", "quick", "rounds", "prefix": {"tokens", "blocks", "object_bytes", "bytes"},
      "rates": {"write" | "read_cold" | "read_warm": {SUBJECT: {"bytes_per_s", "cpu_s", "rounds"}}},

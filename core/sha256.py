@@ -23,6 +23,7 @@ __all__ = [
     "HEAD",
     "KEY_BYTES",
     "call_by_address",
+    "call_with_five",
     "context_of",
     "end_block",
     "hash_chain",
@@ -77,19 +78,32 @@ def scratch() -> Arena:
     return work
 
 
-def _call(typing_context: Any, function: Any, first: Any, second: Any, third: Any) -> Any:
-    signature = types.int64(*[types.int64] * 4)
+def _caller(num_words: int) -> Any:
+    """Signature and code of a call of a C function of so many words."""
+    signature = types.int64(*[types.int64] * (1 + num_words))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = ir.IntType(64)
-        kind = ir.FunctionType(word, [word] * 3)
+        kind = ir.FunctionType(word, [word] * num_words)
         return builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
 
     return signature, generate
 
 
+def _call(typing_context: Any, function: Any, first: Any, second: Any, third: Any) -> Any:
+    return _caller(3)
+
+
+def _call_with_five(
+    typing_context: Any, function: Any, first: Any, second: Any, third: Any, fourth: Any, fifth: Any
+) -> Any:
+    return _caller(5)
+
+
 call_by_address: Any = intrinsic(_call)
 """call_by_address(function, first, second, third): calls a C function of three words."""
+call_with_five: Any = intrinsic(_call_with_five)
+"""The same of five words."""
 
 
 @compiled

@@ -7,7 +7,8 @@ finds out what is wrong with it.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,18 @@ from crc32c import crc32c
 
 from kvstrata.core.words import Arena
 
-from .fields import CRC, HEAD_FIELDS, ROW_FIELDS, TRAILER, TRAILER_MAGIC, Header, bytes_of
+from .fields import (
+    CRC,
+    HEAD_FIELDS,
+    ROW_FIELDS,
+    TRAILER,
+    TRAILER_FIELDS,
+    TRAILER_MAGIC,
+    Header,
+    bytes_of,
+)
 from .format import ObjectId, Schema, encode
-from .schema import HEAD_BYTES, POSITIONS, ROW_BYTES, TRAILER_BYTES
+from .schema import HEAD_BYTES, POSITIONS, ROW_BYTES
 
 __all__ = ["Batch", "Targets"]
 
@@ -25,6 +35,9 @@ _KEY: Final = bytes_of(HEAD_FIELDS, "key")
 _PARENT: Final = bytes_of(HEAD_FIELDS, "parent key")
 _POSITION: Final = bytes_of(HEAD_FIELDS, "position")
 _CHECKSUM: Final = bytes_of(ROW_FIELDS, "page checksum")
+_TRAILER_CRC: Final = bytes_of(TRAILER_FIELDS, "header's CRC")
+
+Octets = npt.NDArray[np.uint8]
 
 
 class Targets(Protocol):
@@ -38,6 +51,38 @@ class Targets(Protocol):
 
     def checksum(self, number: int, part: int) -> int:
         """The checksum of one page as it is now."""
+
+
+class _Form(NamedTuple):
+    """What all objects of one kind have in common.
+
+    Attributes:
+        sizes: bytes of each page.
+        header: uint8[...], a header that is right but for what varies.
+        varies: bool[...], which of its bytes do.
+        sums: where the checksum of each page stands in it.
+        trailer: uint8[...], a trailer that is right but for its CRC.
+    """
+
+    sizes: tuple[int, ...]
+    header: Octets
+    varies: npt.NDArray[np.bool_]
+    sums: tuple[slice, ...]
+    trailer: Octets
+
+
+@lru_cache(maxsize=16)
+def _form(schema: Schema, is_checkpoint: bool) -> _Form:
+    sizes = tuple(part.page_bytes for part in schema.parts(is_checkpoint))
+    any_one = Header(ObjectId(bytes(16), is_checkpoint), bytes(16), 0, (0,) * len(sizes))
+    header = np.frombuffer(encode(schema, any_one)[0], dtype=np.uint8)
+    rows = range(HEAD_BYTES, HEAD_BYTES + len(sizes) * ROW_BYTES, ROW_BYTES)
+    sums = tuple(slice(row + _CHECKSUM.start, row + _CHECKSUM.stop) for row in rows)
+    varies = np.zeros(len(header), dtype=np.bool_)
+    for part in (_KEY, _PARENT, _POSITION, *sums, slice(-CRC.size, None)):
+        varies[part] = True
+    trailer = TRAILER.pack(TRAILER_MAGIC, 0, schema.object_bytes(is_checkpoint))
+    return _Form(sizes, header, varies, sums, np.frombuffer(trailer, dtype=np.uint8))
 
 
 class Batch:
@@ -58,33 +103,23 @@ class Batch:
         self._identities = identities
         self._targets = targets
         is_checkpoint = identities[0].is_checkpoint
+        self._form = form = _form(schema, is_checkpoint)
         self.num_bytes = schema.object_bytes(is_checkpoint)
         self.names = [schema.object_name(identity) for identity in identities]
-        self._sizes = [part.page_bytes for part in schema.parts(is_checkpoint)]
-        num, header_bytes = len(identities), schema.header_bytes(is_checkpoint)
-        self._headers = np.zeros((num, header_bytes), dtype=np.uint8)
-        self._trailers = np.zeros((num, TRAILER_BYTES), dtype=np.uint8)
-        self.checksums: Arena = np.zeros((num, len(self._sizes) + 2), dtype=np.int64)
-        any_one = Header(ObjectId(bytes(16), is_checkpoint), bytes(16), 0, (0,) * len(self._sizes))
-        self._template = np.frombuffer(encode(schema, any_one)[0], dtype=np.uint8)
-        self._fixed = np.ones(header_bytes, dtype=np.bool_)
-        for varies in (_KEY, _PARENT, _POSITION):
-            self._fixed[varies] = False
-        rows = range(HEAD_BYTES, HEAD_BYTES + len(self._sizes) * ROW_BYTES, ROW_BYTES)
-        self._at = [slice(row + _CHECKSUM.start, row + _CHECKSUM.stop) for row in rows]
-        for varies in self._at:
-            self._fixed[varies] = False
-        self._fixed[-CRC.size :] = False
+        num = len(identities)
+        self._headers: Octets = np.zeros((num, len(form.header)), dtype=np.uint8)
+        self._trailers: Octets = np.zeros((num, len(form.trailer)), dtype=np.uint8)
+        self.checksums: Arena = np.zeros((num, len(form.sizes) + 2), dtype=np.int64)
 
     def parts(self) -> Arena:
         """int64[n, k, 2]: address and length of what each object's bytes are read into."""
-        num = len(self._identities)
-        parts: Arena = np.zeros((num, len(self._sizes) + 2, 2), dtype=np.int64)
+        num, sizes = len(self._identities), self._form.sizes
+        parts: Arena = np.zeros((num, len(sizes) + 2, 2), dtype=np.int64)
         for column, buffer in ((0, self._headers), (-1, self._trailers)):
             parts[:, column, 0] = buffer.ctypes.data + np.arange(num) * buffer.shape[1]
             parts[:, column, 1] = buffer.shape[1]
         parts[:, 1:-1, 0] = self._targets.addresses()
-        parts[:, 1:-1, 1] = self._sizes
+        parts[:, 1:-1, 1] = sizes
         return parts
 
     def check(self, read: npt.NDArray[np.bool_]) -> list[Header | None]:
@@ -96,28 +131,36 @@ class Batch:
         Returns:
             A header an object; None for one that was not read, or is not as it must be.
         """
-        headers = self._headers
-        good = read & (headers[:, self._fixed] == self._template[self._fixed]).all(axis=1)
+        form, headers = self._form, self._headers
+        good = read & ((headers == form.header) | form.varies).all(axis=1)
         keys = np.frombuffer(b"".join(one.key for one in self._identities), dtype=np.uint8)
         good &= (headers[:, _KEY] == keys.reshape(-1, 16)).all(axis=1)
         positions = self._words(_POSITION, "<u8")
         good &= positions < POSITIONS
-        for number in np.flatnonzero(good).tolist():
-            crc = int(crc32c(headers[number, : -CRC.size].data))
-            sealed = headers[number, -CRC.size :].tobytes() == CRC.pack(crc)
-            trailer = TRAILER.pack(TRAILER_MAGIC, crc, self.num_bytes)
-            good[number] = sealed and self._trailers[number].tobytes() == trailer
-        told = np.stack([self._words(at, "<i8") for at in self._at], axis=1)
+        told = np.stack([self._words(at, "<i8") for at in form.sums], axis=1)
         good &= (self.checksums[:, 1:-1] == told).all(axis=1)
-        found: list[Header | None] = [None] * len(self._identities)
-        for number in np.flatnonzero(good).tolist():
-            found[number] = Header(
-                self._identities[number],
-                headers[number, _PARENT].tobytes(),
-                int(positions[number]),
-                tuple(told[number].tolist()),
-            )
-        return found
+        good &= self._sealed()
+        found = zip(
+            self._identities,
+            self._words(_PARENT, "V16").tolist(),
+            positions.tolist(),
+            map(tuple, told.tolist()),
+            strict=True,
+        )
+        return [
+            Header(*told) if is_good else None
+            for told, is_good in zip(found, good.tolist(), strict=True)
+        ]
+
+    def _sealed(self) -> npt.NDArray[np.bool_]:
+        """Whose header has its own CRC, and its trailer that one too."""
+        end = self._headers.shape[1] - CRC.size
+        crcs = [crc32c(memoryview(header)[:end]) for header in self._headers]
+        seals = np.array(crcs, dtype="<u4").view(np.uint8).reshape(-1, CRC.size)
+        trailers = np.repeat(self._form.trailer[None], len(crcs), axis=0)
+        trailers[:, _TRAILER_CRC] = seals
+        sealed: npt.NDArray[np.bool_] = (self._headers[:, end:] == seals).all(axis=1)
+        return sealed & (self._trailers == trailers).all(axis=1)
 
     def _words(self, at: slice, kind: str) -> npt.NDArray[Any]:
         return np.ascontiguousarray(self._headers[:, at]).view(kind)[:, 0]

@@ -1,16 +1,27 @@
 """What worker threads do: jobs, the queue that decides which is next, and what is told of them."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-__all__ = ["JOB_BYTES", "LOADS_IN_A_ROW", "Job", "JobQueue", "Kind", "WorkerStats", "WorkersClosed"]
+__all__ = [
+    "LOADS_IN_A_ROW",
+    "SPILL_BYTES",
+    "Job",
+    "JobQueue",
+    "Kind",
+    "WorkerStats",
+    "WorkersClosed",
+    "load_shares",
+]
 
 LOADS_IN_A_ROW: Final = 16
-JOB_BYTES: Final = 4 << 20
-"""A worker is handed about so many bytes of objects at once: enough that it seldom waits for the
-interpreter's lock, little enough that all workers have some and a load given up soon ends."""
+SPILL_BYTES: Final = 4 << 20
+"""A worker is handed about so many bytes of objects at once to write: enough that they share the
+disk's commits, and a load may have to wait for one such batch."""
+_LEAST_LOADED: Final = 4 << 20
+_MOST_LOADED: Final = 32 << 20
 
 Kind = Literal["load", "spill"]
 
@@ -164,3 +175,23 @@ class WorkersClosed:
     dropped_loads: int
     dropped_spills: int
     stuck: tuple[Job, ...]
+
+
+def load_shares(num_objects: int, object_bytes: int, workers: int) -> Iterator[slice]:
+    """Which objects of a load each job reads, in order.
+
+    Large shares, so that workers seldom wait for the interpreter's lock; ever smaller ones, so that
+    all of them come to an end together.
+
+    Args:
+        num_objects: to be read.
+        object_bytes: of each.
+        workers: that read.
+    """
+    least, most = (max(1, size // object_bytes) for size in (_LEAST_LOADED, _MOST_LOADED))
+    first = 0
+    while first < num_objects:
+        fair = -(-(num_objects - first) // (2 * workers))
+        end = min(first + min(max(fair, least), most), num_objects)
+        yield slice(first, end)
+        first = end

@@ -1,6 +1,7 @@
 """How a load or a store of one object ended."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .format import Fault, Header
 
@@ -10,8 +11,7 @@ TierFaults = tuple[tuple[int, Fault], ...]
 """What went wrong on the way, in order: (index of the tier, fault)."""
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(NamedTuple):
     """All pages hold the object's bytes, and every check passed.
 
     Attributes:

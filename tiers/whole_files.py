@@ -2,10 +2,11 @@
 
 Reading a small file from Python gives the lock up and takes it again at every step; with several
 threads most of the time is spent waiting for it. Here compiled code calls the C library by the
-addresses of its functions: open, two seeks that tell the size, one readv into the caller's memory,
-close. The kernel is told of some files at a time, so that it reads ahead. The checksums of a file's
-parts are computed at once, while the processor's cache holds them. A file for which any of that is
-not plain success counts as not read, and the caller reads it the careful way, which finds out why.
+addresses of its functions: open, a seek that tells the size, one read into the caller's memory,
+close. Where the kernel does not hold a file, it is told of some at a time, so that it reads ahead.
+The checksums of a file's parts are computed at once, while the processor's cache holds them. A file
+for which any of that is not plain success counts as not read, and the caller reads it the careful
+way, which finds out why.
 """
 
 import ctypes
@@ -25,13 +26,13 @@ from kvstrata.core.checksum import (
     word_multipliers,
 )
 from kvstrata.core.compile import compiled
-from kvstrata.core.sha256 import call_by_address
+from kvstrata.core.sha256 import call_by_address, call_with_five
 from kvstrata.core.views import COMPILES, words_at
 from kvstrata.core.words import Arena
 
 __all__ = ["MAX_PARTS_READ", "read_whole_files"]
 
-_NAMES: Final = ("open", "lseek", "readv", "close", "readahead")
+_NAMES: Final = ("open", "lseek", "preadv2", "close", "readahead")
 _OPEN, _SEEK, _READ, _CLOSE, _READ_AHEAD = range(5)
 MAX_PARTS_READ: Final = 1024
 """IOV_MAX on Linux: more parts than one call fills."""
@@ -41,6 +42,7 @@ _FILES_AHEAD: Final = 16
 # A C int comes back in the low half of a word.
 _INT: Final = 0xFFFF_FFFF
 _NEGATIVE: Final = 0x8000_0000
+_HELD: Final = os.RWF_NOWAIT  # read what the kernel holds, and nothing else
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -69,25 +71,27 @@ def _read_all(
     sums: Any,
     read: Arena,
 ) -> int:
-    count = 0
+    count, num_parts, reads_ahead = 0, parts.shape[1], False
     for index in range(read.shape[0]):
         if index % _FILES_AHEAD == 0:
-            for ahead in range(index, min(index + _FILES_AHEAD, read.shape[0])):
+            until, reads_ahead = min(index + _FILES_AHEAD, read.shape[0]), False
+            for ahead in range(index, until):
                 path = paths.ctypes.data + ahead * paths.shape[1]
                 read[ahead] = call_by_address(functions[_OPEN], path, flags, 0) & _INT
-                if not read[ahead] & _NEGATIVE:
-                    call_by_address(functions[_READ_AHEAD], read[ahead], 0, num_bytes)
-        file, read[index] = read[index], 0
+        file = read[index]
         if file & _NEGATIVE:
+            read[index] = 0
             continue
-        is_whole = (
-            call_by_address(functions[_SEEK], file, 0, os.SEEK_END) == num_bytes
-            and call_by_address(functions[_SEEK], file, 0, os.SEEK_SET) == 0
-        )
-        if is_whole:
-            vectors = parts.ctypes.data + index * parts.shape[1] * 16
-            found = call_by_address(functions[_READ], file, vectors, parts.shape[1])
-            read[index] = found == num_bytes
+        found, vectors = 0, parts.ctypes.data + index * num_parts * 16
+        if call_by_address(functions[_SEEK], file, 0, os.SEEK_END) == num_bytes:
+            found = call_with_five(functions[_READ], file, vectors, num_parts, 0, _HELD)
+            if found != num_bytes:
+                for ahead in range(index, index if reads_ahead else until):
+                    if not read[ahead] & _NEGATIVE:
+                        call_by_address(functions[_READ_AHEAD], read[ahead], 0, num_bytes)
+                reads_ahead = True
+                found = call_with_five(functions[_READ], file, vectors, num_parts, 0, 0)
+        read[index] = found == num_bytes
         call_by_address(functions[_CLOSE], file, 0, 0)
         if read[index]:
             for part in range(parts.shape[1]):

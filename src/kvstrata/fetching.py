@@ -24,7 +24,7 @@ from kvstrata.core.steps import WORK_KEY_0, WORK_KEY_1, WORK_SUMS
 from kvstrata.core.stored import tiers_of_all
 from kvstrata.core.words import HOLDER_ID, HOLDER_SEALED, HOLDER_TAINTED, Arena
 from kvstrata.tiers.format import ObjectId
-from kvstrata.tiers.jobs import JOB_BYTES, Job
+from kvstrata.tiers.jobs import Job, load_shares
 from kvstrata.tiers.outcomes import Loaded
 
 from .asking import keys_of
@@ -95,18 +95,25 @@ class Fetcher:
             return
         num_blocks = len(load.keys)
         blocks = tiering.tables.holder_blocks[load.row, load.leased :][:num_blocks].tolist()
+        # All is made before any is handed over: workers would be in the way of this thread.
+        jobs = []
         # The checkpoint first: without it the blocks may be of no use.
         if load.checkpoint is not None:
-            self._submit(load, num_blocks, False, [int(load.words[LOAD_IMAGE])])
-        most = max(1, JOB_BYTES // tiering.objects.schema().object_bytes(False))
-        size = min(most, -(-num_blocks // tiering.config.workers))
-        for first in range(0, num_blocks, max(size, 1)):
-            self._submit(load, first, True, blocks[first : first + size])
+            jobs.append(self._job(load, num_blocks, False, [int(load.words[LOAD_IMAGE])]))
+        object_bytes = tiering.objects.schema().object_bytes(False)
+        for part in load_shares(num_blocks, object_bytes, tiering.config.workers):
+            jobs.append(self._job(load, part.start, True, blocks[part]))
+        for work, ended in jobs:
+            tiering.workers.submit("load", work, ended)
 
-    def _submit(self, load: LoadInFlight, first: int, is_block: bool, units: list[int]) -> None:
-        """Hand some objects, from place ``first`` on, to a worker."""
+    def _job(
+        self, load: LoadInFlight, first: int, is_block: bool, units: list[int]
+    ) -> tuple[Callable[[], None], Callable[[Job], None]]:
+        """The reading of some objects, from place ``first`` on, and what follows it."""
         tiering = self._tiering
-        keys = np.array(load.all_keys[first : first + len(units)], dtype=np.int64)[:, :2]
+        keys = load.keys[first : first + len(units)]
+        if not is_block:
+            keys = np.array([load.checkpoint], dtype=np.int64)
         identities = [ObjectId(words_key(*key), not is_block) for key in keys.tolist()]
         known = zeros(len(units))
         tiers_of_all(tiering.arena, not is_block, keys, known)
@@ -130,7 +137,7 @@ class Fetcher:
                 if not isinstance(result, Loaded):
                     load.failed(number)
 
-        tiering.workers.submit("load", work, partial(self._came, load, first, len(units)))
+        return work, partial(self._came, load, first, len(units))
 
     def _came(self, load: LoadInFlight, first: int, count: int, job: Job) -> None:
         """Some objects came, or did not; on a worker's thread."""
@@ -160,12 +167,9 @@ class Fetcher:
         """Log what was wrong with objects, and forget those that are not there."""
         if self._tiering.tables.holders[load.row, HOLDER_TAINTED]:
             return  # they were stored for readers that are gone
-        for number, result in enumerate(load.results):
-            is_block = number < len(load.keys)
-            key = tuple(load.keys[number].tolist()) if is_block else load.checkpoint
-            if key is None or result is None:
-                continue
-            self._tiering.stored.met(key, not is_block, result)
+        for (*key, is_checkpoint), result in zip(load.all_keys, load.results, strict=True):
+            if result is not None:
+                self._tiering.stored.met((key[0], key[1]), is_checkpoint, result)
 
     def end(self, load: LoadInFlight, good: int, image: bool) -> None:
         """Seal what came whole, give up the rest, and tell admission."""
@@ -178,17 +182,15 @@ class Fetcher:
         work = zeros(len(load.keys), WORK_SUMS + history)
         work[:, WORK_KEY_0 : WORK_KEY_1 + 1] = load.keys
         sums = zeros(2 + max(len(tiering.layout.state_groups), 1))
-        num_bytes = load.brought_bytes
-        for number, result in enumerate(load.results):
-            if not isinstance(result, Loaded):
-                continue
-            num_bytes += result.num_bytes
-            if number < len(load.keys):
-                work[number, WORK_SUMS:] = result.header.checksums
-            else:
-                sums[2:] = result.header.checksums
+        came = {n: one for n, one in enumerate(load.results) if isinstance(one, Loaded)}
+        num_bytes = load.brought_bytes + sum(one.num_bytes for one in came.values())
         if load.checkpoint is not None:
             sums[:2] = load.checkpoint
+            last = came.pop(len(load.keys), None)
+            if last is not None:
+                sums[2:] = last.header.checksums
+        if came:
+            work[list(came), WORK_SUMS:] = [one.header.checksums for one in came.values()]
         tainted = bool(tiering.tables.holders[load.row, HOLDER_TAINTED])
         code = MORE
         while code == MORE:

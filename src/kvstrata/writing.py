@@ -24,7 +24,7 @@ from kvstrata.core.leases import grant, release_grant
 from kvstrata.core.room import NO_ROOM
 from kvstrata.core.words import HOLDER_ID, Arena
 from kvstrata.tiers.format import Header
-from kvstrata.tiers.jobs import JOB_BYTES, Job
+from kvstrata.tiers.jobs import SPILL_BYTES, Job
 from kvstrata.tiers.outcomes import Stored
 from kvstrata.tiers.tierset import TierSet
 
@@ -99,7 +99,7 @@ class Writer:
         num_bytes = sum(sizes)
         payload[:3] = identity, len(units), num_bytes
         tiering.call.note(EventType.SPILL_BEGUN, payload)
-        most = min(JOB_BYTES, num_bytes // tiering.config.max_spills)
+        most = min(SPILL_BYTES, num_bytes // tiering.config.max_spills)
         first = filled = 0
         for number, size in enumerate(sizes, 1):
             filled += size

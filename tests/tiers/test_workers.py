@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kvstrata.core.errors import ConfigError, StoreError
-from kvstrata.tiers.jobs import LOADS_IN_A_ROW, Job, Kind
+from kvstrata.tiers.jobs import LOADS_IN_A_ROW, Job, Kind, load_shares
 from kvstrata.tiers.workers import Workers
 
 LONG_S = 30.0  # a limit no test comes near unless it fails
@@ -294,3 +296,17 @@ def test_statistics_are_json_values() -> None:
 def test_too_few_of_anything_is_refused(num_threads: int, max_spills: int) -> None:
     with pytest.raises(ConfigError, match="at least 1, found 0"):
         Workers(num_threads, max_spills)
+
+
+@given(st.integers(0, 5000), st.integers(1, 1 << 28), st.integers(1, 16))
+def test_shares_of_a_load_cover_it_and_shrink(num: int, object_bytes: int, workers: int) -> None:
+    shares = list(load_shares(num, object_bytes, workers))
+    assert [n for share in shares for n in range(share.start, share.stop)] == list(range(num))
+    sizes = [share.stop - share.start for share in shares]
+    assert sizes == sorted(sizes, reverse=True)
+    assert all(size == 1 or size * object_bytes <= 32 << 20 for size in sizes)
+    if num * object_bytes >= workers * (8 << 20):
+        assert len(sizes) >= min(workers, num), "all workers have some"
+    assert all(
+        size * object_bytes > 3 << 20 or size == 1 for size in sizes[:-1] if object_bytes < 1 << 20
+    )
