@@ -14,8 +14,8 @@ from subject import Geometry, Subject
 from kvstrata import CacheConfig, CacheManager, LogConfig, Request, Sequence, preset
 
 
-def open_subject(geometry: Geometry, log: bool = True) -> Subject:
-    return Kvstrata(geometry, log)
+def open_subject(geometry: Geometry, log: bool = True, digests: bool = True) -> Subject:
+    return Kvstrata(geometry, log, digests)
 
 
 class Kvstrata(Subject):
@@ -24,7 +24,7 @@ class Kvstrata(Subject):
     name = "kvstrata"
     version = version("kvstrata")
 
-    def __init__(self, geometry: Geometry, log: bool) -> None:
+    def __init__(self, geometry: Geometry, log: bool, digests: bool) -> None:
         super().__init__(geometry)
         share = f"{geometry.checkpoint_share:.0%}"
         self.differences = (
@@ -45,6 +45,7 @@ class Kvstrata(Subject):
             max_sequences=geometry.max_sequences,
             max_tokens_per_sequence=geometry.max_tokens,
             log=LogConfig(ring_events=1 << 19, shared_memory_root=self._memory),
+            digest_bytes_per_s=CacheConfig.digest_bytes_per_s if digests else 0,
         )
         directory = self._folder / "log" if log else None
         self._cache = CacheManager.open(layout, config, directory)
