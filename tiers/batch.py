@@ -154,13 +154,15 @@ class Batch:
 
     def _sealed(self) -> npt.NDArray[np.bool_]:
         """Whose header has its own CRC, and its trailer that one too."""
-        end = self._headers.shape[1] - CRC.size
-        crcs = [crc32c(memoryview(header)[:end]) for header in self._headers]
+        size = self._headers.shape[1]
+        end, headers = size - CRC.size, self._headers.reshape(-1).data
+        crcs = [crc32c(headers[at : at + end]) for at in range(0, len(headers), size)]
         seals = np.array(crcs, dtype="<u4").view(np.uint8).reshape(-1, CRC.size)
         trailers = np.repeat(self._form.trailer[None], len(crcs), axis=0)
         trailers[:, _TRAILER_CRC] = seals
         sealed: npt.NDArray[np.bool_] = (self._headers[:, end:] == seals).all(axis=1)
-        return sealed & (self._trailers == trailers).all(axis=1)
+        sealed &= (self._trailers == trailers).all(axis=1)
+        return sealed
 
     def _words(self, at: slice, kind: str) -> npt.NDArray[Any]:
         return np.ascontiguousarray(self._headers[:, at]).view(kind)[:, 0]

@@ -125,13 +125,10 @@ def read_whole_files(
     functions = _functions()
     if functions is None or parts.shape[1] > MAX_PARTS_READ or not paths:
         return np.zeros(len(paths), dtype=np.bool_)
-    # Fixed width, zeros at the end: C strings one after another.
-    encoded = np.array([os.fsencode(path) + b"\0" for path in paths])
-    names = encoded.view(np.uint8).reshape(len(paths), -1)
     read = np.zeros(len(paths), dtype=np.int64)
     _read_all(
         functions,
-        names,
+        _strings(paths),
         np.ascontiguousarray(parts),
         num_bytes,
         _FLAGS,
@@ -141,3 +138,13 @@ def read_whole_files(
         read,
     )
     return read.astype(np.bool_)
+
+
+def _strings(paths: list[str]) -> npt.NDArray[np.uint8]:
+    """uint8[n, k]: C strings one after another, of one width, zeros at the end."""
+    width = len(os.fsencode(paths[0])) + 1
+    joined = np.frombuffer(bytearray(os.fsencode("\0".join([*paths, ""]))), dtype=np.uint8)
+    if len(joined) == len(paths) * width and not joined[width - 1 :: width].any():
+        return joined.reshape(len(paths), width)  # all are as long as the first
+    encoded = np.array([os.fsencode(path) + b"\0" for path in paths])
+    return encoded.view(np.uint8).reshape(len(paths), -1)

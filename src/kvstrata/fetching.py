@@ -9,7 +9,6 @@ import numpy as np
 
 from kvstrata.core import finish as core_finish
 from kvstrata.core.events import EventType, Reason
-from kvstrata.core.keys import words_key
 from kvstrata.core.loading import (
     LOAD_GOOD_BLOCKS,
     LOAD_GOOD_IMAGE,
@@ -26,6 +25,7 @@ from kvstrata.core.words import HOLDER_ID, HOLDER_SEALED, HOLDER_TAINTED, Arena
 from kvstrata.tiers.format import ObjectId
 from kvstrata.tiers.jobs import Job, load_shares
 from kvstrata.tiers.outcomes import Loaded
+from kvstrata.tiers.schema import KEY_BYTES
 
 from .asking import keys_of
 from .caller import zeros
@@ -114,7 +114,9 @@ class Fetcher:
         keys = load.keys[first : first + len(units)]
         if not is_block:
             keys = np.array([load.checkpoint], dtype=np.int64)
-        identities = [ObjectId(words_key(*key), not is_block) for key in keys.tolist()]
+        raw = keys.astype("<i8", copy=False).tobytes()
+        places = range(0, len(raw), KEY_BYTES)
+        identities = [ObjectId(raw[at : at + KEY_BYTES], not is_block) for at in places]
         known = zeros(len(units))
         tiers_of_all(tiering.arena, not is_block, keys, known)
         tiers = (known & tiering.readable()).tolist()
@@ -167,9 +169,10 @@ class Fetcher:
         """Log what was wrong with objects, and forget those that are not there."""
         if self._tiering.tables.holders[load.row, HOLDER_TAINTED]:
             return  # they were stored for readers that are gone
-        for (*key, is_checkpoint), result in zip(load.all_keys, load.results, strict=True):
+        met = self._tiering.stored.met
+        for (first, second, is_checkpoint), result in zip(load.all_keys, load.results, strict=True):
             if result is not None:
-                self._tiering.stored.met((key[0], key[1]), is_checkpoint, result)
+                met((first, second), is_checkpoint, result)
 
     def end(self, load: LoadInFlight, good: int, image: bool) -> None:
         """Seal what came whole, give up the rest, and tell admission."""
