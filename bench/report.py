@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from markdown import table
 from reasons import reason_for
@@ -180,18 +181,24 @@ def flatness(results: Results) -> str:
 
 
 def flat_points(results: Results) -> dict[str, list[tuple[int, float]]]:
-    """By verb: prompt length in tokens and microseconds a block of 128 tokens."""
+    """By verb: prompt length in tokens and microseconds a block of 128 tokens, over all rounds."""
     found: dict[str, list[tuple[int, float]]] = {}
     for work, subjects in results["flat"].items():
         _, kind, length = work.split()
         tokens = int(length)
-        for answer in subjects.get(OURS, {}).get("rounds", [])[:1]:
-            for verb in ("match", "hash") if kind == "match" else ("extend", "finish"):
-                cost = answer[verb]["median_us"] / (tokens / 128)
-                if verb == "extend":
-                    cost = answer[verb]["total_us"] / answer["finish"]["calls"] / (tokens / 128)
-                found.setdefault(verb, []).append((tokens, cost))
+        rounds = subjects.get(OURS, {}).get("rounds", [])
+        for verb in ("match", "hash") if kind == "match" else ("extend", "finish"):
+            costs = [whole_us(answer, verb) / (tokens / 128) for answer in rounds]
+            if costs:
+                found.setdefault(verb, []).append((tokens, median(costs)))
     return found
+
+
+def whole_us(answer: dict[str, Any], verb: str) -> float:
+    """What a verb costs a prompt; a prompt is extended in several calls."""
+    if verb != "extend":
+        return float(answer[verb]["median_us"])
+    return float(answer[verb]["total_us"]) / float(answer["finish"]["calls"])
 
 
 def cost_of_log(results: Results) -> str:

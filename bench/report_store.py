@@ -92,7 +92,7 @@ def opening(store: Results) -> str:
             )
     labels = {
         "warm": "import kvstrata and open an empty cache",
-        "import_torch": "of that, importing torch alone",
+        "import_torch": "importing torch, which pools need, alone",
         "compile": "the first compile ever",
     }
     for name, label in labels.items():

@@ -21,6 +21,8 @@ SUBJECT is kvstrata, fio (the limit; absent where it is not installed), safetens
 """
 
 import json
+import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -37,15 +39,17 @@ RESULTS = Path(__file__).resolve().parent / "results" / "tiers.json"
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured: rounds, tokens of the prefix, lengths that are restored."""
+    """How much is measured: rounds, seconds of rest before each turn, in which what the one before
+    has left to the kernel comes to an end, tokens of the prefix, lengths that are restored."""
 
     rounds: int
+    rest_s: float
     tokens: int
     lengths: tuple[int, ...]
 
 
-FULL = Sizes(5, 131_072, (1024, 4096, 16_384))
-QUICK = Sizes(1, 8192, (512, 1024))
+FULL = Sizes(5, 2.5, 131_072, (1024, 4096, 16_384))
+QUICK = Sizes(1, 0.0, 8192, (512, 1024))
 
 
 def measure(sizes: Sizes, folder: Path, console: Console) -> dict[str, Any]:
@@ -64,6 +68,8 @@ def measure(sizes: Sizes, folder: Path, console: Console) -> dict[str, Any]:
         console.print(f"round {number + 1} of {sizes.rounds}")
         for what in ("write", "read_cold", "read_warm"):
             for name in in_turn(number, ["kvstrata", "fio", "safetensors", "plain"]):
+                os.sync()
+                time.sleep(sizes.rest_s)
                 one = run(name, what, folder, sizes.tokens, num_blocks, object_bytes)
                 if one is not None:
                     found.setdefault(what, {}).setdefault(name, []).append(one)

@@ -1,14 +1,16 @@
 """Many objects of one folder read and checked at once: the quick way, which only ever says yes.
 
 All headers of one kind of object differ in their key, parent, position, checksums and CRC alone.
-So a batch is checked by comparing it with one made from the schema, its pages' checksums are
-computed as they are read, and whatever is not beyond doubt is left to :class:`.fetch.Fetch`, which
+So each is compared with one made from the schema, with the pages' checksums computed as they were
+read, and whatever is not beyond doubt is left to :class:`.fetch.Fetch`, which
 finds out what is wrong with it.
 """
 
+import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol
+from itertools import chain
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,6 @@ from .fields import (
     HEAD_FIELDS,
     ROW_FIELDS,
     TRAILER,
-    TRAILER_FIELDS,
     TRAILER_MAGIC,
     Header,
     bytes_of,
@@ -35,7 +36,8 @@ _KEY: Final = bytes_of(HEAD_FIELDS, "key")
 _PARENT: Final = bytes_of(HEAD_FIELDS, "parent key")
 _POSITION: Final = bytes_of(HEAD_FIELDS, "position")
 _CHECKSUM: Final = bytes_of(ROW_FIELDS, "page checksum")
-_TRAILER_CRC: Final = bytes_of(TRAILER_FIELDS, "header's CRC")
+_SAID: Final = slice(_PARENT.start, _POSITION.stop)
+"""What only the header says: parent and position."""
 
 Octets = npt.NDArray[np.uint8]
 
@@ -58,31 +60,29 @@ class _Form(NamedTuple):
 
     Attributes:
         sizes: bytes of each page.
-        header: uint8[...], a header that is right but for what varies.
-        varies: bool[...], which of its bytes do.
-        sums: where the checksum of each page stands in it.
-        trailer: uint8[...], a trailer that is right but for its CRC.
+        header: packs a header from what never varies, in pieces, and what does, between them.
+        pieces: those before the key, after the position, and after each page's checksum; the CRC
+            comes last.
     """
 
     sizes: tuple[int, ...]
-    header: Octets
-    varies: npt.NDArray[np.bool_]
-    sums: tuple[slice, ...]
-    trailer: Octets
+    header: struct.Struct
+    pieces: tuple[bytes, ...]
 
 
 @lru_cache(maxsize=16)
 def _form(schema: Schema, is_checkpoint: bool) -> _Form:
     sizes = tuple(part.page_bytes for part in schema.parts(is_checkpoint))
     any_one = Header(ObjectId(bytes(16), is_checkpoint), bytes(16), 0, (0,) * len(sizes))
-    header = np.frombuffer(encode(schema, any_one)[0], dtype=np.uint8)
+    header = bytes(encode(schema, any_one)[0])
     rows = range(HEAD_BYTES, HEAD_BYTES + len(sizes) * ROW_BYTES, ROW_BYTES)
-    sums = tuple(slice(row + _CHECKSUM.start, row + _CHECKSUM.stop) for row in rows)
-    varies = np.zeros(len(header), dtype=np.bool_)
-    for part in (_KEY, _PARENT, _POSITION, *sums, slice(-CRC.size, None)):
-        varies[part] = True
-    trailer = TRAILER.pack(TRAILER_MAGIC, 0, schema.object_bytes(is_checkpoint))
-    return _Form(sizes, header, varies, sums, np.frombuffer(trailer, dtype=np.uint8))
+    starts = [0, _POSITION.stop, *(row + _CHECKSUM.stop for row in rows)]
+    stops = [_KEY.start, *(row + _CHECKSUM.start for row in rows), len(header) - CRC.size]
+    pieces = tuple(header[start:stop] for start, stop in zip(starts, stops, strict=True))
+    first, *others, last = (f"{len(piece)}s" for piece in pieces)
+    said = f"16s{_SAID.stop - _SAID.start}s"
+    codes = [first, said, *(f"{code}q" for code in others), last, "I"]
+    return _Form(sizes, struct.Struct("<" + "".join(codes)), pieces)
 
 
 class Batch:
@@ -107,8 +107,8 @@ class Batch:
         self.num_bytes = schema.object_bytes(is_checkpoint)
         self.names = [schema.object_name(identity) for identity in identities]
         num = len(identities)
-        self._headers: Octets = np.zeros((num, len(form.header)), dtype=np.uint8)
-        self._trailers: Octets = np.zeros((num, len(form.trailer)), dtype=np.uint8)
+        self._headers: Octets = np.zeros((num, form.header.size), dtype=np.uint8)
+        self._trailers: Octets = np.zeros((num, TRAILER.size), dtype=np.uint8)
         self.checksums: Arena = np.zeros((num, len(form.sizes) + 2), dtype=np.int64)
 
     def parts(self) -> Arena:
@@ -131,38 +131,27 @@ class Batch:
         Returns:
             A header an object; None for one that was not read, or is not as it must be.
         """
-        form, headers = self._form, self._headers
-        good = read & ((headers == form.header) | form.varies).all(axis=1)
-        keys = np.frombuffer(b"".join(one.key for one in self._identities), dtype=np.uint8)
-        good &= (headers[:, _KEY] == keys.reshape(-1, 16)).all(axis=1)
-        positions = self._words(_POSITION, "<u8")
-        good &= positions < POSITIONS
-        told = np.stack([self._words(at, "<i8") for at in form.sums], axis=1)
-        good &= (self.checksums[:, 1:-1] == told).all(axis=1)
-        good &= self._sealed()
-        found = zip(
-            self._identities,
-            self._words(_PARENT, "V16").tolist(),
-            positions.tolist(),
-            map(tuple, told.tolist()),
-            strict=True,
-        )
-        return [
-            Header(*told) if is_good else None
-            for told, is_good in zip(found, good.tolist(), strict=True)
-        ]
+        size, end_size = self._headers.shape[1], self._trailers.shape[1]
+        headers, trailers = self._headers.tobytes(), self._trailers.tobytes()
+        sums = self.checksums[:, 1:-1].tolist()
+        found: list[Header | None] = [None] * len(self._identities)
+        for n in np.flatnonzero(read).tolist():
+            header = headers[n * size : (n + 1) * size]
+            trailer = trailers[n * end_size : (n + 1) * end_size]
+            found[n] = self._check_one(self._identities[n], header, trailer, sums[n])
+        return found
 
-    def _sealed(self) -> npt.NDArray[np.bool_]:
-        """Whose header has its own CRC, and its trailer that one too."""
-        size = self._headers.shape[1]
-        end, headers = size - CRC.size, self._headers.reshape(-1).data
-        crcs = [crc32c(headers[at : at + end]) for at in range(0, len(headers), size)]
-        seals = np.array(crcs, dtype="<u4").view(np.uint8).reshape(-1, CRC.size)
-        trailers = np.repeat(self._form.trailer[None], len(crcs), axis=0)
-        trailers[:, _TRAILER_CRC] = seals
-        sealed: npt.NDArray[np.bool_] = (self._headers[:, end:] == seals).all(axis=1)
-        sealed &= (self._trailers == trailers).all(axis=1)
-        return sealed
-
-    def _words(self, at: slice, kind: str) -> npt.NDArray[Any]:
-        return np.ascontiguousarray(self._headers[:, at]).view(kind)[:, 0]
+    def _check_one(
+        self, identity: ObjectId, header: bytes, trailer: bytes, sums: list[int]
+    ) -> Header | None:
+        """Make header and trailer anew, of the pages as they came and of what only they say."""
+        first, *pieces, last = self._form.pieces
+        between = chain.from_iterable(zip(pieces, sums, strict=True))
+        crc = crc32c(header[: -CRC.size])
+        expected = self._form.header.pack(first, identity.key, header[_SAID], *between, last, crc)
+        position = int.from_bytes(header[_POSITION], "little")
+        if header != expected or position >= POSITIONS:
+            return None
+        if trailer != TRAILER.pack(TRAILER_MAGIC, crc, self.num_bytes):
+            return None
+        return Header(identity, header[_PARENT], position, tuple(sums))

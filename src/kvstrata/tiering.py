@@ -54,6 +54,9 @@ class Tiering:
         call: runs compiled calls.
         readers: the words of ABIs and mappings for which the log says that objects are stored.
         clock: seconds that never go back.
+
+    Raises:
+        ConfigError: the place of a tier cannot be used.
     """
 
     def __init__(
@@ -84,6 +87,8 @@ class Tiering:
         self.stored = StoredObjects(
             call, self.objects, self._shelves, len(config.tiers), manager.validator.failures
         )
+        if not self.is_books_only:
+            self.tierset()  # a place that cannot be used is told of now, not amid requests
         self.workers = Workers(config.workers, config.max_spills, clock)
         self._done: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._arrived = threading.Event()

@@ -1,5 +1,7 @@
 """Caps and times to live of the tiers: what goes, in which order, and who knows first."""
 
+import shutil
+import threading
 import time
 from typing import Any
 
@@ -169,3 +171,21 @@ def test_limits_need_a_catalogue() -> None:
         books = CacheManager.open(FULL, place.config(tiers=tiers), place.root / "books")
         assert books.match(asked(prompt(1))).is_cold
         books.close()
+
+
+def test_a_place_that_cannot_be_used_is_told_at_the_opening() -> None:
+    """Not amid the first request that would be stored there; and nothing of the log is lost."""
+    with corner(FULL) as place:
+        tiers = TiersConfig((TierConfig(str(place.root / "disk")),), catalogue="")
+        with place.opened(tiers=tiers) as cache:
+            served(cache, prompt(1))
+            settled(cache)
+        shutil.rmtree(place.root / "disk")
+        (place.root / "disk").write_text("a file")
+        before = threading.active_count()
+        with pytest.raises(ConfigError, match="expected a folder to keep objects in, found"):
+            CacheManager.open(FULL, place.config(tiers=tiers), place.root / "log", "private")
+        assert threading.active_count() == before
+        (place.root / "disk").unlink()
+        with place.opened(tiers=tiers) as cache:
+            served(cache, prompt(1))
