@@ -2,8 +2,8 @@
 
 All headers of one kind of object differ in their key, parent, position, checksums and CRC alone.
 So each is compared with one made from the schema, with the pages' checksums computed as they were
-read, and whatever is not beyond doubt is left to :class:`.fetch.Fetch`, which
-finds out what is wrong with it.
+read, and whatever is not beyond doubt is left to :class:`.fetch.Fetch`, which finds out what is
+wrong with it.
 """
 
 import struct

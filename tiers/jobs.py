@@ -181,7 +181,7 @@ def load_shares(num_objects: int, object_bytes: int, workers: int) -> Iterator[s
     """Which objects of a load each job reads, in order.
 
     Large shares, so that workers seldom wait for the interpreter's lock; ever smaller ones, so that
-    all of them come to an end together.
+    all of them come to an end together; none larger than what is there for each worker.
 
     Args:
         num_objects: to be read.
@@ -189,6 +189,7 @@ def load_shares(num_objects: int, object_bytes: int, workers: int) -> Iterator[s
         workers: that read.
     """
     least, most = (max(1, size // object_bytes) for size in (_LEAST_LOADED, _MOST_LOADED))
+    most = min(most, max(1, -(-num_objects // workers)))
     first = 0
     while first < num_objects:
         fair = -(-(num_objects - first) // (2 * workers))

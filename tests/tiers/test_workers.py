@@ -305,8 +305,6 @@ def test_shares_of_a_load_cover_it_and_shrink(num: int, object_bytes: int, worke
     sizes = [share.stop - share.start for share in shares]
     assert sizes == sorted(sizes, reverse=True)
     assert all(size == 1 or size * object_bytes <= 32 << 20 for size in sizes)
-    if num * object_bytes >= workers * (8 << 20):
-        assert len(sizes) >= min(workers, num), "all workers have some"
-    assert all(
-        size * object_bytes > 3 << 20 or size == 1 for size in sizes[:-1] if object_bytes < 1 << 20
-    )
+    each = -(-num // workers)
+    assert all(size <= each for size in sizes), "all workers have some"
+    assert all(size == each or (size + 1) * object_bytes > 4 << 20 for size in sizes[:-1])
