@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from sqlalchemy import create_engine, text
 
 START_S = 60
 STOP_S = 30
@@ -44,6 +45,23 @@ def postgresql() -> Iterator[str]:
         need("a PostgreSQL server", "postgresql")
     with _folder_of_its_own() as folder, _server(programs[-1], folder):
         yield f"postgresql+psycopg://kvstrata@/postgres?host={folder}"
+
+
+@contextmanager
+def database_of_its_own(postgresql: str) -> Iterator[str]:
+    """URL of an empty database of a server, gone at the end."""
+    name = f"test_{time.monotonic_ns()}"
+    url = postgresql.replace("/postgres?", f"/{name}?")
+    server, first = create_engine(postgresql, isolation_level="AUTOCOMMIT"), create_engine(url)
+    with server.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    # The first session writes files: on a busy disk that may outlast a catalogue's patience.
+    first.connect().close()
+    first.dispose()
+    yield url
+    with server.connect() as connection:
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    server.dispose()
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from sqlalchemy import create_engine, text
 
 from kvstrata.core.errors import StoreError
 from kvstrata.tiers.catalogue import Catalogue
+from tests.services import database_of_its_own
 
 from .catalogue_contract import CatalogueContract, entry, keys
 
@@ -16,14 +16,8 @@ from .catalogue_contract import CatalogueContract, entry, keys
 @pytest.fixture
 def catalogue_url(postgresql: str) -> Iterator[str]:
     """A database of its own for each test."""
-    name = f"test_{time.monotonic_ns()}"
-    server = create_engine(postgresql, isolation_level="AUTOCOMMIT")
-    with server.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    yield postgresql.replace("/postgres?", f"/{name}?")
-    with server.connect() as connection:
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    server.dispose()
+    with database_of_its_own(postgresql) as found:
+        yield found
 
 
 class TestPostgresql(CatalogueContract):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
 
 from kvstrata.tiers.config import TierConfig
 from tests.eventstore.support import shared_corner
+from tests.services import database_of_its_own
 
 from .sharing import Process, processes
 from .spilling import BLOCK
@@ -49,15 +48,8 @@ def catalogue(request: pytest.FixtureRequest, corner: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{corner / 'catalogue'}"
         return
-    postgresql = request.getfixturevalue("postgresql")
-    server = create_engine(postgresql, isolation_level="AUTOCOMMIT")
-    name = f"shared_{time.monotonic_ns()}"
-    with server.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    yield postgresql.replace("/postgres?", f"/{name}?")
-    with server.connect() as connection:
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    server.dispose()
+    with database_of_its_own(request.getfixturevalue("postgresql")) as found:
+        yield found
 
 
 @pytest.fixture(params=["folder", "bucket"])

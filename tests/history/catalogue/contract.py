@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
 from kvstrata.core.errors import StaleLease, StoreError
 from kvstrata.eventstore.history.catalogue import (
@@ -268,16 +266,3 @@ class CatalogueContract:
 
 def file_url(folder: Path) -> str:
     return f"sqlite:///{folder / 'catalogue.sqlite'}"
-
-
-@contextmanager
-def database_of_its_own(postgresql: str) -> Iterator[str]:
-    """URL of an empty database of a server."""
-    name = f"test_{time.monotonic_ns()}"
-    server = create_engine(postgresql, isolation_level="AUTOCOMMIT")
-    with server.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    yield postgresql.replace("/postgres?", f"/{name}?")
-    with server.connect() as connection:
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    server.dispose()

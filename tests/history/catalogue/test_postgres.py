@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from .contract import CatalogueContract, database_of_its_own
+from tests.services import database_of_its_own
+
+from .contract import CatalogueContract
 
 
 @pytest.fixture

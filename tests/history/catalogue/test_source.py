@@ -21,8 +21,9 @@ from kvstrata.eventstore.log.identity import Format
 from tests.eventstore.support import shared_corner
 from tests.face.support import Place, serve
 from tests.face.support import request as request_for
+from tests.services import database_of_its_own
 
-from .contract import database_of_its_own, file_url
+from .contract import file_url
 
 ANN = Who("ann", "operator")
 
