@@ -12,6 +12,8 @@ compiles a function adds the digest of its own file.
 
 import hashlib
 import os
+import pickle
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -86,10 +88,41 @@ class _CacheImpl(caching.CompileResultCacheImpl):
     _locator_classes = [_Locator]  # noqa: RUF012  # numba's own protocol
 
 
+class _File(caching.IndexDataCacheFile):
+    """Machine code under its digest and its key: LLVM aborts on damaged code, or runs it.
+
+    Processes that compile at once may give their code the same name, so the key is asked too.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        super().save(key, (key, data))  # type: ignore[no-untyped-call]
+
+    def load(self, key: Any) -> Any:
+        found = super().load(key)  # type: ignore[no-untyped-call]
+        return found[1] if found is not None and found[0] == key else None
+
+    def _save_data(self, name: str, data: Any) -> None:
+        body = self._dump(data)  # type: ignore[no-untyped-call]
+        with self._open_for_write(self._data_path(name)) as file:  # type: ignore[no-untyped-call]
+            file.write(hashlib.sha256(body).digest() + body)
+
+    def _load_data(self, name: str) -> Any:
+        stored = Path(self._data_path(name)).read_bytes()  # type: ignore[no-untyped-call]
+        size = hashlib.sha256().digest_size
+        if hashlib.sha256(stored[size:]).digest() != stored[:size]:
+            raise ValueError(f"{name}: expected the code that was compiled, found it damaged")
+        return pickle.loads(stored[size:])
+
+
 class _Cache(caching.Cache):
     """A cache that a damaged file, or one that cannot be read, costs a compile and nothing else."""
 
     _impl_class: Any = _CacheImpl
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = _File(self._cache_path, self._impl.filename_base, stamp)  # type: ignore[no-untyped-call]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
@@ -102,8 +135,10 @@ class _Cache(caching.Cache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        with suppress(Exception):
+        try:
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+        except Exception as error:  # a full disk, a folder in the file's place
+            warnings.warn(f"compiled code is not kept for the next start: {error}", stacklevel=2)
 
 
 _DIGEST = sources_digest()
@@ -121,7 +156,7 @@ def compiled(function: F) -> F:
     dispatcher: Any = numba.njit(**_OPTIONS)(function)
     if isinstance(dispatcher, Dispatcher):
         with suppress(RuntimeError):  # no writable cache folder: compile in memory
-            setattr(dispatcher, "_cache", _Cache(function))  # type: ignore[no-untyped-call] # noqa: B010
+            setattr(dispatcher, "_cache", _Cache(function))  # noqa: B010
     return cast(F, dispatcher)
 
 

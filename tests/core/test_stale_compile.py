@@ -1,6 +1,7 @@
 """Compiled code never outlives the sources it was made from, whichever file was edited."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,35 @@ def test_a_damaged_file_of_compiled_code_costs_a_compile_and_nothing_else(
     assert (after["guarded"], after["constant"]) == (before["guarded"], before["constant"])
     if damage != "a folder":
         assert run(core, tmp_path)["cache hits"] == 1, "it was kept again"
+
+
+def test_a_flipped_bit_in_compiled_code_is_never_run(core: Path, tmp_path: Path) -> None:
+    """LLVM ends the process over some of them, and would run the others."""
+    (code,) = Path(run(core, tmp_path)["folder"]).glob("probe.probe-*.nbc")
+    (index,) = code.parent.glob("probe.probe-*.nbi")
+    whole, kept = code.read_bytes(), index.read_bytes()
+    for place in random.Random(1).sample(range(len(whole)), 12):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        code.write_bytes(damaged)
+        index.write_bytes(kept)
+        assert run(core, tmp_path, READY) == {"forms": [0, 1], "compiled": 0}, place
+
+
+def test_another_function_s_code_under_this_one_s_name_is_not_run(
+    core: Path, tmp_path: Path
+) -> None:
+    """As two processes that compile at once may leave it."""
+    before = run(core, tmp_path)
+    (one,) = Path(before["folder"]).glob("probe.probe-*.nbc")
+    (other,) = one.parent.glob("probe.constant-*.nbc")
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+    assert run(core, tmp_path, READY) == {"forms": [0, 0], "compiled": 0}
+    after = run(core, tmp_path)
+    assert (after["guarded"], after["constant"]) == (before["guarded"], before["constant"])
+    assert run(core, tmp_path)["cache hits"] == 1
 
 
 def test_an_edited_constant_of_another_module_is_used(core: Path, tmp_path: Path) -> None:
